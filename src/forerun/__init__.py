@@ -1,0 +1,1 @@
+"""Lossless speculative decoding: same text, fewer passes."""

@@ -1,0 +1,222 @@
+"""What the parts of the engine promise one another. Implementations live in their own packages and meet in `build`.
+
+A pass works on *feeds*: for each sequence, a chain of committed tokens its KV has not read yet (the last one is the
+root, or the chunk of a prompt) and a draft hanging off the last of them. Prefill, decode and verify are this one
+operation. A feed's rows of logits are: row 0 after the last committed token, row `1 + node` after each node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.draft import EMPTY, Draft
+
+if TYPE_CHECKING:
+    from forerun.core.noise import Noise
+    from forerun.core.outcome import Outcome, Verdict
+    from forerun.core.request import Request
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """What a loaded model is and can do.
+
+    vocab_size: ids the model has rows for; ids at or past `usable_vocab` are padding and are never sampled.
+    context: the most tokens a sequence may hold.
+    tree: whether one pass can verify a tree; without it drafts are cut to chains.
+    rollback: whether a sequence can be cut back; without it nothing can be drafted.
+    batch_invariant: whether a row's logits are the same bits whatever else is in the pass.
+    hidden: how many layers can report hidden states (0: none).
+    width: size of a hidden state.
+    """
+
+    name: str
+    backend: str
+    vocab_size: int
+    usable_vocab: int
+    context: int
+    tree: bool = True
+    rollback: bool = True
+    batch_invariant: bool = True
+    hidden: int = 0
+    width: int = 0
+
+
+class KV(Protocol):
+    """The cache of one sequence, owned by the model that opened it."""
+
+    @property
+    def length(self) -> int:
+        """How many committed tokens it has read."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Forget everything past `length` tokens. Raises ValueError when there are fewer."""
+        ...
+
+    def fork(self) -> KV:
+        """A new sequence that starts with the same tokens; the two then grow apart."""
+        ...
+
+    def close(self) -> None:
+        """Release the memory. Closing twice is harmless."""
+        ...
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a pass must report besides the logits of drafted rows.
+
+    hidden: layers whose hidden states are wanted (the output of layer i; -1 is the final norm's output).
+    every_row: logits for every forced token too, for perplexity.
+    """
+
+    hidden: tuple[int, ...] = ()
+    every_row: bool = False
+
+
+NOTHING = Needs()
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One sequence's share of a pass: `forced` committed tokens (at least one), then `draft`.
+
+    logits: false for a chunk in the middle of a prompt, where nobody looks at the result (the draft is empty then).
+    """
+
+    kv: KV
+    forced: tuple[int, ...]
+    draft: Draft = field(default=EMPTY)
+    logits: bool = True
+
+
+class Scored(Protocol):
+    """The result of one pass, valid until its context manager is left."""
+
+    def logits(self, index: int) -> Floats:
+        """`[1 + nodes, vocab]` of feed `index`; `[forced + nodes, vocab]` with `Needs.every_row`."""
+        ...
+
+    def hidden(self, index: int, layer: int) -> Floats:
+        """`[forced + nodes, width]` of feed `index` at a layer asked for in `Needs.hidden`."""
+        ...
+
+    def commit(self, index: int, path: Sequence[int]) -> None:
+        """Keep the forced tokens and the nodes of `path` (root to leaf) of feed `index`; the other nodes are lost."""
+        ...
+
+
+class Model(Protocol):
+    """A language model behind one operation. What is not committed when the context is left rolls back."""
+
+    @property
+    def info(self) -> ModelInfo: ...
+
+    def open(self) -> KV:
+        """An empty sequence."""
+        ...
+
+    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> AbstractContextManager[Scored]:
+        """One pass over all feeds. Raises BackendError, leaving every sequence as it was."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class DraftSession(Protocol):
+    """A drafter's memory of one request."""
+
+    def propose(self, budget: int) -> Draft:
+        """At most `budget` nodes to follow the request's tokens; the empty draft where it has nothing to say."""
+        ...
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn what a round committed. Called once a round, drafted or not."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Drafter(Protocol):
+    """Proposes. Anything it proposes is safe: the verifier decides."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def needs(self) -> Needs:
+        """What it wants to see of each pass of the target."""
+        ...
+
+    def open(self, request: Request) -> DraftSession: ...
+
+    def propose(self, sessions: Sequence[DraftSession], budgets: Sequence[int]) -> list[Draft]:
+        """One draft per session. A drafter that runs a model does all sessions in the same passes."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Target(Protocol):
+    """The target's opinion at each node of one draft, as a verifier sees it. Nodes are indices into the draft, or ROOT."""
+
+    def law(self, node: int) -> NDArray[Any]:
+        """`p` `[vocab]` after `node`, every sampling parameter applied, summing to one."""
+        ...
+
+    def choose(self, node: int) -> int:
+        """The token that plain decoding draws after `node`."""
+        ...
+
+
+class Chance(Protocol):
+    """A verifier's only sources of randomness, so that tests can replay every outcome with its exact probability."""
+
+    def flip(self, probability: Any) -> bool:
+        """True with the given probability."""
+        ...
+
+    def draw(self, weights: NDArray[Any]) -> int:
+        """An index, with probability proportional to its weight `[vocab]` (not necessarily normalised)."""
+        ...
+
+
+class Verifier(Protocol):
+    """An acceptance rule."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether the committed text has the target's law."""
+        ...
+
+    @property
+    def shares_noise(self) -> bool:
+        """Whether the drafter draws with the target's own noise (keyed), or with noise independent of it."""
+        ...
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict: ...
+
+
+class Controller(Protocol):
+    """Decides how many nodes each request may draft now."""
+
+    @property
+    def name(self) -> str: ...
+
+    def budgets(self, live: Sequence[Request]) -> list[int]:
+        """Nodes per request; zero is plain decoding."""
+        ...
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None: ...

@@ -1,0 +1,68 @@
+"""Every error forerun raises on purpose.
+
+    ForerunError
+    ├── UsageError            the request itself is wrong: a flag, a value, a malformed line       (exit status 2)
+    │   ├── SamplingError     a sampling parameter outside its range
+    │   ├── PromptError       empty, or longer than the context
+    │   └── CompositionError  parts that cannot work together (draft with another vocabulary, ...)
+    ├── ModelError            a model cannot be used                                               (exit status 1)
+    │   ├── UnknownModelError     neither in the catalogue, nor a file, nor a folder
+    │   ├── ModelFileError        missing, truncated, damaged or tampered file
+    │   └── UnsupportedModelError an architecture or tensor type this backend does not run
+    ├── FetchError            a download failed; what arrived is kept and the next pull resumes
+    └── BackendError          a forward pass failed (not-a-number logits, out of memory)
+
+Each message says what happened, why, and what to do, in one line.
+"""
+
+from __future__ import annotations
+
+
+class ForerunError(Exception):
+    """Base of all errors forerun raises on purpose; `exit_status` is what the command line returns."""
+
+    exit_status = 1
+
+
+class UsageError(ForerunError):
+    """The request is wrong; nothing was run."""
+
+    exit_status = 2
+
+
+class SamplingError(UsageError):
+    """A sampling parameter is outside its range."""
+
+
+class PromptError(UsageError):
+    """The prompt cannot be used: empty, or longer than the context."""
+
+
+class CompositionError(UsageError):
+    """The chosen parts cannot work together."""
+
+
+class ModelError(ForerunError):
+    """A model cannot be used."""
+
+
+class UnknownModelError(ModelError):
+    """The name is neither in the catalogue, nor a file, nor a folder."""
+
+    exit_status = 2
+
+
+class ModelFileError(ModelError):
+    """A model file is missing, truncated, damaged or not what it should be."""
+
+
+class UnsupportedModelError(ModelError):
+    """The architecture or a tensor type is not run by this backend."""
+
+
+class FetchError(ForerunError):
+    """A download failed. What arrived is kept; the next pull resumes."""
+
+
+class BackendError(ForerunError):
+    """A forward pass failed."""
