@@ -50,9 +50,7 @@ class Draft:
         return len(self.tokens)
 
     @classmethod
-    def chain(
-        cls, tokens: Iterable[int], q: Sequence[NDArray[Any] | None] | None = None, source: str = ""
-    ) -> Draft:
+    def chain(cls, tokens: Iterable[int], q: Sequence[NDArray[Any] | None] | None = None, source: str = "") -> Draft:
         """One path: each token follows the one before it."""
         kept = tuple(tokens)
         return cls(kept, tuple(range(-1, len(kept) - 1)), None if q is None else tuple(q), source=source)

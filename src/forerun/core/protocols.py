@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from forerun.core.draft import EMPTY, Draft
 
 if TYPE_CHECKING:
-    from forerun.core.noise import Noise
     from forerun.core.outcome import Outcome, Verdict
     from forerun.core.request import Request
 

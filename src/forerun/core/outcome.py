@@ -1,0 +1,91 @@
+"""What one round decided and did."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.draft import Draft
+
+if TYPE_CHECKING:
+    from forerun.core.request import Request
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A verifier's answer: the accepted nodes from the root down, and the one token the target adds after them.
+
+    overrides: how many of these tokens a lossy rule emitted that the exact rule, on the same randomness, would not have.
+    given_up: total variation between the target's law and the law sampled from, summed over the tokens (lossy rules).
+    """
+
+    path: tuple[int, ...]
+    bonus: int
+    overrides: int = 0
+    given_up: float = 0.0
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """Where a round's time went. All requests of a pass share the pass, so each is charged the whole of it."""
+
+    draft: float = 0.0
+    verify: float = 0.0
+    other: float = 0.0
+
+    @property
+    def total(self) -> float:
+        return self.draft + self.verify + self.other
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One request's share of one round.
+
+    forced: committed tokens that this pass read (a prompt chunk, or the root).
+    draft: what was proposed, as the target verified it. path: the accepted nodes that were kept.
+    tokens: what was appended to the request: accepted tokens, then the bonus unless the request ended before it.
+    rows: `[1 + nodes, vocab]` logits, None for a chunk in the middle of a prompt. A view that dies with the pass:
+        copy what must be kept.
+    hidden: layer -> `[forced + nodes, width]`, for drafters that asked.
+    """
+
+    request: Request
+    forced: tuple[int, ...]
+    draft: Draft
+    path: tuple[int, ...] = ()
+    tokens: tuple[int, ...] = ()
+    rows: NDArray[np.float32] | None = None
+    hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
+    seconds: Seconds = Seconds()
+    verdict: Verdict | None = None
+    budget: int = 0
+
+    @property
+    def accepted(self) -> int:
+        """How many drafted tokens were kept."""
+        return len(self.path)
+
+    def accepted_flags(self) -> Sequence[bool]:
+        """Per token of `tokens`, whether it was drafted."""
+        return [i < len(self.path) for i in range(len(self.tokens))]
+
+    def trace(self) -> dict[str, Any]:
+        """The round as plain data, for `--trace`."""
+        return {
+            "drafted": list(self.draft.tokens),
+            "parents": list(self.draft.parents),
+            "source": self.draft.source,
+            "budget": self.budget,
+            "accepted_path": list(self.path),
+            "tokens": list(self.tokens),
+            "bonus": self.tokens[-1] if len(self.tokens) > len(self.path) else None,
+            "prompt_tokens_read": len(self.forced) if self.rows is None else max(0, len(self.forced) - 1),
+            "draft_ms": self.seconds.draft * 1e3,
+            "verify_ms": self.seconds.verify * 1e3,
+            "other_ms": self.seconds.other * 1e3,
+        }

@@ -1,0 +1,248 @@
+"""The one `choose`: from a prefix and a row of logits to a token.
+
+Plain decoding and every verifier go through here, with the true prefix at every node, so each parameter is exact with
+speculation by construction. The order is: padding and penalties, bias, temperature, min-p, top-k, top-p, then the draw.
+
+    repetition penalty r (1909.05858): over ids in prompt or output, logit / r if positive, else logit * r
+    presence and frequency: over ids in the output, logit - presence - frequency * count
+    min-p m (2407.01082): keep p >= m * max p;  top-k: keep the k largest;  top-p (1904.09751): keep the smallest set of
+    most likely ids whose mass reaches top_p, ties to the lower id
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.noise import Stream
+from forerun.errors import BackendError, SamplingError
+
+Scores = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a request's tokens are chosen and when it ends. Raises SamplingError for a value outside its range.
+
+    temperature: 0 is greedy. top_k: 0 is off. seed: None draws one at random, reported with the result.
+    max_tokens: None is as many as the context holds. logprobs: None is off, N adds the N most likely alternatives.
+    stop: strings that end the text, cut from it. stop_token_ids end it too, beside the model's own end tokens.
+    """
+
+    temperature: float = 0.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = 256
+    stop: Sequence[str] = ()
+    stop_token_ids: Sequence[int] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.stop, str):
+            object.__setattr__(self, "stop", (self.stop,))
+        for name, low, high, wanted in _RANGES:
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise SamplingError(f"{name} is {value!r}; it must be {wanted}.")
+        for name in ("top_k", "max_tokens", "logprobs", "seed"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, int):
+                raise SamplingError(f"{name} is {value!r}; it must be a whole number.")
+        if self.top_p == 0:
+            raise SamplingError("top_p is 0; it must be above 0 and at most 1 (use temperature 0 for greedy decoding).")
+        if self.repetition_penalty == 0:
+            raise SamplingError("repetition_penalty is 0; it must be above 0 (1 is off).")
+        if any(not isinstance(text, str) or text == "" for text in self.stop):
+            raise SamplingError("a stop string is empty; give at least one character.")
+        for token, bias in self.logit_bias.items():
+            if not isinstance(bias, int | float) or (not math.isfinite(bias) and bias != -math.inf):
+                raise SamplingError(
+                    f"logit_bias of token {token} is {bias!r}; it must be a number (-inf bans a token)."
+                )
+
+    @property
+    def greedy(self) -> bool:
+        return self.temperature == 0.0
+
+    @property
+    def penalised(self) -> bool:
+        return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        return tuple(f.name for f in fields(cls))
+
+
+_RANGES: tuple[tuple[str, float, float, str], ...] = (
+    ("temperature", 0.0, 1e6, "0 (greedy) or a positive number"),
+    ("top_k", 0, 2**31, "0 (off) or a positive whole number"),
+    ("top_p", 0.0, 1.0, "above 0 and at most 1"),
+    ("min_p", 0.0, 1.0, "between 0 and 1"),
+    ("repetition_penalty", 0.0, 1e6, "above 0 (1 is off)"),
+    ("presence_penalty", -1e6, 1e6, "a number"),
+    ("frequency_penalty", -1e6, 1e6, "a number"),
+    ("seed", -(2**63), 2**64 - 1, "a 64-bit whole number"),
+    ("max_tokens", 1, 2**31, "at least 1"),
+    ("logprobs", 0, 1000, "between 0 and 1000"),
+)
+
+
+class Prefix(Protocol):
+    """The true text before a token: what penalties look at. The next token's position is `length`."""
+
+    @property
+    def length(self) -> int: ...
+
+    def seen(self) -> NDArray[np.int64]:
+        """Distinct ids in prompt and output."""
+        ...
+
+    def output_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Distinct ids in the output, and how often each occurs."""
+        ...
+
+
+def scores(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> Scores:
+    """Log-weights `[vocab]` of the law that is sampled from: finite where possible, -inf elsewhere. `row` is not changed.
+
+    usable: ids at or past it are padding. At temperature 0 only the largest counts, so nothing is scaled or cut.
+    """
+    row = _adjust(row, prefix, sampling, usable)
+    if sampling.greedy:
+        return row
+    if sampling.temperature != 1.0:
+        row = row / np.float32(sampling.temperature)
+    return _truncate(row, sampling)
+
+
+def choose(row: Scores, prefix: Prefix, sampling: Sampling, usable: int, stream: Stream) -> int:
+    """The next token: argmax of the scores plus keyed noise at the prefix's length (no noise at temperature 0).
+
+    Raises BackendError when the logits are not numbers.
+    """
+    kept = scores(row, prefix, sampling, usable)
+    _check(kept)
+    return int(np.argmax(kept)) if sampling.greedy else stream.race(kept, prefix.length)
+
+
+def law(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray[np.float64]:
+    """The distribution `[vocab]` that `choose` draws from, in float64; one-hot at temperature 0.
+
+    Raises BackendError when the logits are not numbers.
+    """
+    kept = scores(row, prefix, sampling, usable)
+    _check(kept)
+    if sampling.greedy:
+        hot = np.zeros(len(kept))
+        hot[int(np.argmax(kept))] = 1.0
+        return hot
+    return softmax(kept)
+
+
+def softmax(kept: NDArray[Any]) -> NDArray[np.float64]:
+    """exp(x - max) / sum, in float64; -inf gives 0."""
+    weights: NDArray[np.float64] = np.exp(kept.astype(np.float64) - float(np.max(kept)))
+    law: NDArray[np.float64] = weights / weights.sum()
+    return law
+
+
+@dataclass(frozen=True)
+class TokenLogprob:
+    """Log-probability of a token under the model's own distribution (before any sampling parameter), and the best others."""
+
+    token_id: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def logprobs(row: Scores, token: int, top: int, usable: int) -> TokenLogprob:
+    """Of one token, with the `top` most likely ids; from the raw logits `[vocab]`, as OpenAI's and vLLM's servers report."""
+    raw = row[:usable].astype(np.float64)
+    best = float(raw.max())
+    normaliser = best + math.log(float(np.exp(raw - best).sum()))
+    likely: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    if top > 0:
+        top = min(top, usable)
+        likely = np.argpartition(-raw, top - 1)[:top]
+        likely = likely[np.lexsort((likely, -raw[likely]))]
+    return TokenLogprob(
+        token, float(raw[token]) - normaliser, tuple((int(i), float(raw[i]) - normaliser) for i in likely)
+    )
+
+
+def _adjust(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> Scores:
+    padded = usable < len(row)
+    if not (padded or sampling.penalised or sampling.logit_bias):
+        return row
+    row = row.copy()
+    row[usable:] = -np.inf
+    if sampling.repetition_penalty != 1.0:
+        ids = prefix.seen()
+        values, penalty = row[ids], np.float32(sampling.repetition_penalty)
+        row[ids] = np.where(values > 0, values / penalty, values * penalty)
+    if sampling.presence_penalty != 0.0 or sampling.frequency_penalty != 0.0:
+        ids, counts = prefix.output_counts()
+        row[ids] -= np.float32(sampling.presence_penalty) + np.float32(sampling.frequency_penalty) * counts.astype(
+            np.float32
+        )
+    for token, bias in sampling.logit_bias.items():
+        if 0 <= token < usable:
+            row[token] += np.float32(bias)
+    return row
+
+
+def _truncate(row: Scores, sampling: Sampling) -> Scores:
+    if sampling.min_p > 0.0:
+        row = np.where(row >= row.max() + np.float32(math.log(sampling.min_p)), row, np.float32(-np.inf))
+    if 0 < sampling.top_k < len(row):
+        kth = np.partition(row, len(row) - sampling.top_k)[len(row) - sampling.top_k]
+        above = row > kth
+        ties = np.flatnonzero(row == kth)[: sampling.top_k - int(above.sum())]
+        above[ties] = True
+        row = np.where(above, row, np.float32(-np.inf))
+    if sampling.top_p < 1.0:
+        kept = np.full_like(row, -np.inf)
+        ids = _nucleus(row, sampling.top_p)
+        kept[ids] = row[ids]
+        row = kept
+    return row
+
+
+def _nucleus(row: Scores, top_p: float) -> NDArray[np.int64]:
+    """Smallest set of most likely ids whose mass reaches top_p. Sorts only as many ids as it needs."""
+    weights = np.exp(row.astype(np.float64) - float(row.max()))
+    needed = top_p * float(weights.sum())
+    count = 256
+    while True:
+        if count < len(row):
+            # Every id at least as likely as the count-th, ties included, so that ties fall to the lower id.
+            ids = np.flatnonzero(row >= np.partition(row, len(row) - count)[len(row) - count])
+        else:
+            ids = np.arange(len(row))
+        ids = ids[np.argsort(-weights[ids], kind="stable")]
+        mass = np.cumsum(weights[ids])
+        if mass[-1] >= needed or len(ids) == len(row):
+            return ids[: int(np.searchsorted(mass, needed)) + 1]
+        count *= 8
+
+
+def _check(kept: Scores) -> None:
+    if not math.isfinite(float(kept[int(np.argmax(kept))])):
+        raise BackendError(
+            "the model's logits are not finite numbers, or every token is banned; check the model file (forerun pull "
+            "verifies it) and logit_bias."
+        )

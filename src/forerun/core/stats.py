@@ -1,0 +1,89 @@
+"""Counting speculation with the field's definitions (vLLM and llama.cpp count the same way).
+
+A *step* is a round that verified at least one drafted token.
+
+    draft acceptance rate      accepted / drafted
+    mean acceptance length     1 + accepted / steps, the bonus included
+    per-position rate          accepted at position i / steps, unconditional
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from forerun.core.outcome import Outcome, Seconds
+
+
+@dataclass
+class Stats:
+    """Counters of one request, or of many added up."""
+
+    rounds: int = 0
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    tokens: int = 0
+    overrides: int = 0
+    given_up: float = 0.0
+    histogram: list[int] = field(default_factory=list)
+    draft_s: float = 0.0
+    verify_s: float = 0.0
+    other_s: float = 0.0
+
+    def add(self, outcome: Outcome) -> None:
+        """Count one round; rounds that only read a prompt count no speculation."""
+        self._time(outcome.seconds)
+        if outcome.rows is None:
+            return
+        self.rounds += 1
+        self.tokens += len(outcome.tokens)
+        if outcome.verdict is not None:
+            self.overrides += outcome.verdict.overrides
+            self.given_up += outcome.verdict.given_up
+        if len(outcome.draft):
+            self.steps += 1
+            self.drafted += len(outcome.draft)
+            self.accepted += outcome.accepted
+            self.histogram.extend([0] * (outcome.accepted + 1 - len(self.histogram)))
+            self.histogram[outcome.accepted] += 1
+
+    def merge(self, other: Stats) -> None:
+        """Add another's counters to these."""
+        for name in ("rounds", "steps", "drafted", "accepted", "tokens", "overrides", "given_up"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._time(Seconds(other.draft_s, other.verify_s, other.other_s))
+        self.histogram.extend([0] * (len(other.histogram) - len(self.histogram)))
+        for length, count in enumerate(other.histogram):
+            self.histogram[length] += count
+
+    def _time(self, seconds: Seconds) -> None:
+        self.draft_s += seconds.draft
+        self.verify_s += seconds.verify
+        self.other_s += seconds.other
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        return 1.0 + self.accepted / self.steps if self.steps else 1.0
+
+    @property
+    def draft_acceptance_rate(self) -> float:
+        return self.accepted / self.drafted if self.drafted else 0.0
+
+    @property
+    def per_position_acceptance_rate(self) -> list[float]:
+        """Element i: the share of steps that accepted at least i + 1 drafted tokens."""
+        return [sum(self.histogram[i:]) / self.steps for i in range(1, len(self.histogram))]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The `metrics.speculative_decoding` block of a response."""
+        return {
+            "mean_acceptance_length": self.mean_acceptance_length,
+            "draft_acceptance_rate": self.draft_acceptance_rate,
+            "acceptance_histogram": list(self.histogram),
+            "num_spec_steps": self.steps,
+            "num_rounds": self.rounds,
+            "num_accepted_draft_tokens": self.accepted,
+            "num_draft_tokens": self.drafted,
+            "per_position_acceptance_rate": self.per_position_acceptance_rate,
+        }
