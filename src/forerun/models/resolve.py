@@ -1,0 +1,90 @@
+"""From what the user calls a model to where it lies: one function, used wherever a model is named."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from forerun.errors import ModelFileError
+from forerun.models.cache import Cache, reason
+from forerun.models.catalogue import find, lookup, unknown
+from forerun.models.hub import HubReference, resolve_hub
+from forerun.models.progress import Progress, QuietProgress
+from forerun.models.pull import pull as pull_entry
+
+
+def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = None, pull: bool = True) -> Path:
+    """Path of a GGUF file, or of a folder with config.json, that `name_or_path` stands for.
+
+    In this order: a name of the catalogue (fetched on first use when `pull`), a path, a repository of the hub
+    (`org/name`, `org/name:FILE.gguf`). Write `./name` for a path that is spelt like a name.
+
+    Raises UnknownModelError, ModelFileError (missing, damaged, tampered, not a model) and FetchError.
+    """
+    name = os.fspath(name_or_path)
+    entry = lookup(name)
+    if entry is not None:
+        cached = Cache().get(entry, progress)
+        if cached is not None:
+            return cached
+        if not pull:
+            raise ModelFileError(f"{entry.name} is not on this machine; run `forerun pull {entry.name}`")
+        return pull_entry(entry, progress)
+    if not name.strip():
+        raise unknown(name)
+    path = Path(name).expanduser()
+    if os.path.lexists(path):
+        return _local(path)
+    if _spelt_like_path(name):
+        raise ModelFileError(f"no file or folder {name}; check the path")
+    reference = HubReference.parse(name)
+    if reference is None:
+        raise unknown(name)
+    return resolve_hub(reference, pull)
+
+
+def verify(name: str, progress: Progress | None = None) -> Path:
+    """Path of a cached model of the catalogue after reading all of it and comparing its SHA-256.
+
+    Raises UnknownModelError, and ModelFileError when it is not here or not what was pulled.
+    """
+    entry = find(name)
+    path = Cache().get(entry, progress, full=True)
+    if path is None:
+        raise ModelFileError(f"{entry.name} is not on this machine; run `forerun pull {entry.name}`")
+    return path
+
+
+def remove(name: str, progress: Progress | None = None) -> int:
+    """Delete a model of the catalogue and what is left of pulls of it from the cache; returns the bytes freed."""
+    return Cache().remove(find(name), progress or QuietProgress())
+
+
+def _local(path: Path) -> Path:
+    """A path that exists, if it can be a model."""
+    try:
+        if path.is_dir():
+            return _folder(path)
+        if path.exists() and not path.is_file():
+            raise ModelFileError(f"{path} is not a regular file; give a .gguf file or a folder with config.json")
+        with open(path, "rb") as file:
+            magic = file.read(4)
+    except OSError as error:
+        raise ModelFileError(f"cannot read {path}: {reason(error)}; check the file and its permissions") from error
+    if magic != b"GGUF":
+        raise ModelFileError(f"{path} is not a GGUF file; give a .gguf file or a folder with config.json")
+    return path
+
+
+def _folder(path: Path) -> Path:
+    if (path / "config.json").is_file():
+        return path
+    ggufs = sorted(child.name for child in path.iterdir() if child.suffix.lower() == ".gguf")
+    if ggufs:
+        raise ModelFileError(f"{path} is a folder without config.json; name a file in it: {', '.join(ggufs)}")
+    raise ModelFileError(f"{path} is a folder without config.json; give a .gguf file or a Hugging Face model folder")
+
+
+def _spelt_like_path(name: str) -> bool:
+    looks = name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or "\\" in name or name.count("/") > 1
+    return looks or Path(name).is_absolute() or (name.lower().endswith(".gguf") and ":" not in name)
