@@ -29,6 +29,8 @@ class Draft:
     with_replacement: whether siblings were drawn independently from q (so repeats can occur), or one after the other
         without replacement.
     source: which drafter made it, for traces.
+    beliefs: per node, the drafter's distribution at temperature 1 without truncation, of which q is what sampling makes;
+        only for rules that want it (cascades), and None where it is q itself.
     """
 
     tokens: tuple[int, ...] = ()
@@ -36,12 +38,15 @@ class Draft:
     q: tuple[NDArray[Any] | None, ...] | None = None
     with_replacement: bool = False
     source: str = ""
+    beliefs: tuple[NDArray[Any] | None, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.parents)} parents")
         if self.q is not None and len(self.q) != len(self.tokens):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.q)} distributions")
+        if self.beliefs is not None and len(self.beliefs) != len(self.tokens):
+            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.beliefs)} beliefs")
         for node, parent in enumerate(self.parents):
             if not ROOT <= parent < node:
                 raise ValueError(f"node {node} has parent {parent}: parents come first")
@@ -104,6 +109,7 @@ class Draft:
             None if self.q is None else tuple(self.q[node] for node in nodes),
             self.with_replacement,
             self.source,
+            None if self.beliefs is None else tuple(self.beliefs[node] for node in nodes),
         )
 
     def fit(self, *, nodes: int, depth: int, tree: bool) -> Draft:

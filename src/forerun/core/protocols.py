@@ -176,6 +176,10 @@ class Target(Protocol):
         """The token that plain decoding draws after `node`."""
         ...
 
+    def belief(self, node: int) -> NDArray[Any]:
+        """`p` `[vocab]` at temperature 1 and without truncation, whatever is sampled (sampling.belief). For cascades."""
+        ...
+
 
 class Chance(Protocol):
     """A verifier's only sources of randomness, so that tests can replay every outcome with its exact probability."""
@@ -203,6 +207,11 @@ class Verifier(Protocol):
     @property
     def shares_noise(self) -> bool:
         """Whether the drafter draws with the target's own noise (keyed), or with noise independent of it."""
+        ...
+
+    @property
+    def wants_beliefs(self) -> bool:
+        """Whether it looks at `Draft.beliefs` and `Target.belief`."""
         ...
 
     def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict: ...

@@ -33,6 +33,7 @@ class Request:
 
     prompt: token ids, at least one. seed: the resolved one. stop_ids: ids that end the text (`stop`).
     shares_noise: whether drafters draw with the target's own noise (set from the verifier).
+    wants_beliefs: whether drafts should carry beliefs (set from the verifier).
     """
 
     prompt: Sequence[int]
@@ -42,6 +43,7 @@ class Request:
     watcher: Watcher | None = None
     id: str = ""
     shares_noise: bool = True
+    wants_beliefs: bool = False
 
     tokens: list[int] = field(init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)

@@ -153,6 +153,13 @@ def law(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray
     return softmax(kept)
 
 
+def belief(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray[np.float64]:
+    """The distribution `[vocab]` at temperature 1 and without truncation; penalties, bias and bans stay."""
+    kept = _adjust(row, prefix, sampling, usable)
+    _check(kept)
+    return softmax(kept)
+
+
 def softmax(kept: NDArray[Any]) -> NDArray[np.float64]:
     """exp(x - max) / sum, in float64; -inf gives 0."""
     weights: NDArray[np.float64] = np.exp(kept.astype(np.float64) - float(np.max(kept)))

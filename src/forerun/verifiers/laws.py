@@ -1,0 +1,72 @@
+"""Operations on distributions that all rules share, the same for float64 and for arrays of fractions.
+
+Tests run every rule on `dtype=object` arrays of `fractions.Fraction`, so nothing here may turn a fraction into a float.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.core.draft import Draft
+
+Law = NDArray[Any]
+
+
+def one_hot(token: int, like: Law) -> Law:
+    """All mass on one token, in the arithmetic of `like`."""
+    hot = like * 0
+    hot[token] += 1
+    return hot
+
+
+def acceptance(p: Any, q: Any) -> Any:
+    """min(1, p / q) without overflow; 0 where p is 0, so that no token the target cannot emit is ever accepted."""
+    if p <= 0:
+        return p * 0
+    return p * 0 + 1 if p >= q else p / q
+
+
+def excess(p: Law, q: Law) -> Law:
+    """(p - q)+, not normalised."""
+    left: Law = np.maximum(p - q, 0)
+    return left
+
+
+def normalised(weights: Law, otherwise: Law) -> Law:
+    """weights / sum; `otherwise` where nothing is left, which exact arithmetic never reaches and rounding may."""
+    total = weights.sum()
+    return weights / total if total > 0 else otherwise
+
+
+def total_variation(p: Law, q: Law) -> Any:
+    """TV(p, q) = sum (p - q)+."""
+    return excess(p, q).sum()
+
+
+def proposal(draft: Draft, node: int, like: Law) -> Law:
+    """The law `[vocab]` from which a node was drawn, given the siblings before it.
+
+    Without replacement these are taken out of q. A node without q, or with a q that rounding left without the drawn
+    token, is one-hot: given the token, that is right for every rule, however the token was found.
+    """
+    token = draft.tokens[node]
+    q = None if draft.q is None else draft.q[node]
+    if q is None:
+        return one_hot(token, like)
+    if not draft.with_replacement:
+        before = drawn_before(draft, node)
+        if before:
+            q = q.copy()
+            q[before] = 0
+            q = normalised(q, q)
+    return q if q[token] > 0 else one_hot(token, like)
+
+
+def drawn_before(draft: Draft, node: int) -> list[int]:
+    """Tokens of the earlier siblings that were drawn (not proposed deterministically)."""
+    assert draft.q is not None
+    siblings = draft.children(draft.parents[node])
+    return [draft.tokens[s] for s in siblings if s < node and draft.q[s] is not None]
