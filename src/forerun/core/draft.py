@@ -31,6 +31,9 @@ class Draft:
     source: which drafter made it, for traces.
     beliefs: per node, the drafter's distribution at temperature 1 without truncation, of which q is what sampling makes;
         only for rules that want it (cascades), and None where it is q itself.
+    scores: per node, the drafter's own estimate in [0, 1] that the node is accepted given that its parent is; None
+        where it has none. Where q is given, a node's score depends on its ancestors and earlier siblings alone and never
+        rises along siblings, so cutting the nodes of lowest product of scores keeps every rule exact.
     """
 
     tokens: tuple[int, ...] = ()
@@ -39,12 +42,15 @@ class Draft:
     with_replacement: bool = False
     source: str = ""
     beliefs: tuple[NDArray[Any] | None, ...] | None = None
+    scores: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.parents)} parents")
         if self.q is not None and len(self.q) != len(self.tokens):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.q)} distributions")
+        if self.scores is not None and len(self.scores) != len(self.tokens):
+            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.scores)} scores")
         if self.beliefs is not None and len(self.beliefs) != len(self.tokens):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.beliefs)} beliefs")
         for node, parent in enumerate(self.parents):
@@ -110,6 +116,7 @@ class Draft:
             self.with_replacement,
             self.source,
             None if self.beliefs is None else tuple(self.beliefs[node] for node in nodes),
+            None if self.scores is None else tuple(self.scores[node] for node in nodes),
         )
 
     def fit(self, *, nodes: int, depth: int, tree: bool) -> Draft:

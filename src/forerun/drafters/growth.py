@@ -1,0 +1,97 @@
+"""A draft tree grown best-first: the nodes most likely to be reached, whatever their depth, under a node budget.
+
+A node's *reach* is the product of the scores from the root down to it, so it never exceeds its parent's: the best
+`budget` nodes by reach always form a tree. Ties go to the node found first.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from numpy.typing import NDArray
+
+from forerun.core.draft import EMPTY, ROOT, Draft
+
+Place = TypeVar("Place")
+
+
+class Growth:
+    """Nodes found so far, of which the best `budget` are the draft."""
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.scores: list[float] = []
+        self.reach: list[float] = []
+        self.depths: list[int] = []
+        self._q: list[NDArray[Any] | None] = []
+
+    def add(self, parent: int, token: int, score: float, q: NDArray[Any] | None = None) -> int:
+        """A new node. Siblings are added in order, with scores that do not rise."""
+        above = 1.0 if parent == ROOT else self.reach[parent]
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.scores.append(score)
+        self.reach.append(above * score)
+        self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
+        self._q.append(q)
+        return len(self.tokens) - 1
+
+    def path(self, node: int) -> list[int]:
+        """Nodes from the root's child down to `node`; empty for ROOT."""
+        path = []
+        while node != ROOT:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def kept(self) -> list[int]:
+        """The best `budget` nodes, in ascending order, closed under parents."""
+        if len(self.tokens) <= self.budget:
+            return list(range(len(self.tokens)))
+        ranked = sorted(range(len(self.tokens)), key=lambda node: (-self.reach[node], node))
+        return sorted(ranked[: self.budget])
+
+    def draft(self, source: str) -> Draft:
+        """The kept nodes."""
+        if not self.tokens or self.budget <= 0:
+            return EMPTY
+        q = tuple(self._q) if any(law is not None for law in self._q) else None
+        whole = Draft(tuple(self.tokens), tuple(self.parents), q, source=source, scores=tuple(self.scores))
+        return whole.keep(self.kept()) if len(self.tokens) > self.budget else whole
+
+
+def grow(
+    start: Place,
+    children: Callable[[Place], Iterable[tuple[int, float, Place]]],
+    budget: int,
+    source: str,
+    *,
+    floor: float = 0.0,
+) -> Draft:
+    """The `budget` nodes of greatest reach in the tree that `children` unfolds from `start`; none below `floor`.
+
+    children: the (token, score, place) of each child of a place, best first.
+    """
+    tree = Growth(budget)
+    waiting: list[tuple[float, int, int, int, float, Place]] = []
+    order = 0
+
+    def unfold(node: int, place: Place, reach: float) -> None:
+        nonlocal order
+        for token, score, below in children(place):
+            if reach * score < floor:
+                break
+            heapq.heappush(waiting, (-reach * score, order, node, token, score, below))
+            order += 1
+
+    unfold(ROOT, start, 1.0)
+    while waiting and len(tree.tokens) < budget:
+        reach, _, parent, token, score, place = heapq.heappop(waiting)
+        node = tree.add(parent, token, score)
+        if len(tree.tokens) < budget:
+            unfold(node, place, -reach)
+    return tree.draft(source)
