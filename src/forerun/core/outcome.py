@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.draft import Draft
+from forerun.core.draft import EMPTY, Draft
 
 if TYPE_CHECKING:
     from forerun.core.request import Request
@@ -49,21 +49,21 @@ class Outcome:
     forced: committed tokens that this pass read (a prompt chunk, or the root).
     draft: what was proposed, as the target verified it. path: the accepted nodes that were kept.
     tokens: what was appended to the request: accepted tokens, then the bonus unless the request ended before it.
-    rows: `[1 + nodes, vocab]` logits, None for a chunk in the middle of a prompt. A view that dies with the pass:
-        copy what must be kept.
-    hidden: layer -> `[forced + nodes, width]`, for drafters that asked.
+    decoded: false for a chunk in the middle of a prompt.
+    rows: `[1 + nodes, vocab]` logits of a decoding turn, and hidden: layer -> `[forced + nodes, width]`, for drafters
+        that asked. Both are views that die with the pass: sessions copy what they keep; later readers find None.
     """
 
     request: Request
     forced: tuple[int, ...]
-    draft: Draft
+    draft: Draft = EMPTY
     path: tuple[int, ...] = ()
     tokens: tuple[int, ...] = ()
+    decoded: bool = True
     rows: NDArray[np.float32] | None = None
     hidden: dict[int, NDArray[np.float32]] = field(default_factory=dict)
     seconds: Seconds = Seconds()
     verdict: Verdict | None = None
-    budget: int = 0
 
     @property
     def accepted(self) -> int:
@@ -80,11 +80,10 @@ class Outcome:
             "drafted": list(self.draft.tokens),
             "parents": list(self.draft.parents),
             "source": self.draft.source,
-            "budget": self.budget,
             "accepted_path": list(self.path),
             "tokens": list(self.tokens),
             "bonus": self.tokens[-1] if len(self.tokens) > len(self.path) else None,
-            "prompt_tokens_read": len(self.forced) if self.rows is None else max(0, len(self.forced) - 1),
+            "prompt_tokens_read": len(self.forced) - self.decoded,
             "draft_ms": self.seconds.draft * 1e3,
             "verify_ms": self.seconds.verify * 1e3,
             "other_ms": self.seconds.other * 1e3,

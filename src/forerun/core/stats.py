@@ -34,7 +34,7 @@ class Stats:
     def add(self, outcome: Outcome) -> None:
         """Count one round; rounds that only read a prompt count no speculation."""
         self._time(outcome.seconds)
-        if outcome.rows is None:
+        if not outcome.decoded:
             return
         self.rounds += 1
         self.tokens += len(outcome.tokens)

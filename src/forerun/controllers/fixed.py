@@ -1,0 +1,23 @@
+"""The same budget for every request, always: the baseline for everything cleverer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from forerun.core.outcome import Outcome
+from forerun.core.request import Request
+
+
+class Fixed:
+    """`nodes` drafted tokens a round; zero is plain decoding."""
+
+    name = "fixed"
+
+    def __init__(self, nodes: int) -> None:
+        self.nodes = nodes
+
+    def budgets(self, live: Sequence[Request]) -> list[int]:
+        return [self.nodes] * len(live)
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        pass
