@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import Draft
+from forerun.core.protocols import Chance
 
 Law = NDArray[Any]
 
@@ -70,3 +71,11 @@ def drawn_before(draft: Draft, node: int) -> list[int]:
     assert draft.q is not None
     siblings = draft.children(draft.parents[node])
     return [draft.tokens[s] for s in siblings if s < node and draft.q[s] is not None]
+
+
+def differs(p: Law, pi: Law, token: int, chance: Chance) -> bool:
+    """Whether the target would not have chosen `token`, drawn from `pi`, under the coupling that agrees most often.
+
+    Given the token the two agree with probability min(1, p / pi), so the mean is TV(p, pi); at temperature 0 it is a fact.
+    """
+    return not chance.flip(acceptance(p[token], pi[token]))

@@ -1,0 +1,67 @@
+"""Block verification (Sun et al., 2403.10444): a chain is judged as a whole. Exact, and no rule for one path accepts more.
+
+With p_0 = 1 and p_i = min(p_{i-1} p(x_i) / q(x_i), 1), for i < g:
+
+    Z_i = sum_v (p_i p(v | x_1..x_i) - q(v | x_1..x_i))+     h_i = Z_i / (Z_i + 1 - p_i)     h_g = p_g
+
+tau is the largest i whose independent test with probability h_i succeeds (h_0 = 1): a failure further up does not stop
+it. After full acceptance draw from p, else from norm((p_tau p - q)+).
+
+Why it is exact. Let r_i be the probability, given x_1..x_i, that at least i tokens are accepted. Backwards from h_g, the
+choice of h_i makes r_i = p_i: what survives x_i contributes q(v) min(p_i p(v) / q(v), 1) = min(p_i p(v), q(v)) for a
+next token v, what stops there (p_i p(v) - q(v))+, together p_i p(v). At the root p_0 = 1, so tokens have the law p.
+
+p_i may underflow: under q it is bounded by a martingale, so from below 1e-300 it comes back with no more probability
+than that, and the product needs no logarithms. With a one-hot q nothing is gained over rejection, which stops earlier.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from forerun.core.draft import ROOT, Draft
+from forerun.core.outcome import Verdict
+from forerun.core.protocols import Chance, Target
+from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
+from forerun.verifiers.rejection import Rejection
+from forerun.verifiers.traversal import Traversal
+
+
+class Block:
+    """Accepts the longest part of a chain whose joint test succeeds; trees go to its generalisation, traversal."""
+
+    name = "block"
+    exact = True
+    shares_noise = False
+    wants_beliefs = False
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        if draft.q is None or all(q is None for q in draft.q):
+            return Rejection().verify(draft, target, chance)
+        if not draft.is_chain:
+            return Traversal().verify(draft, target, chance)
+        laws = [target.law(node) for node in range(ROOT, len(draft))]
+        proposals = [proposal(draft, node, laws[0]) for node in range(len(draft))]
+        weights = joint_weights(draft, laws, proposals)
+        if chance.flip(weights[-1]):
+            return Verdict(tuple(range(len(draft))), chance.draw(laws[-1]))
+        for kept in reversed(range(len(draft))):
+            p, q, w = laws[kept], proposals[kept], weights[kept]
+            left = excess(w * p, q)
+            if kept == 0 or chance.flip(stopping(w, left.sum())):
+                return Verdict(tuple(range(kept)), chance.draw(normalised(left, p)))
+        raise AssertionError("the root always succeeds")
+
+
+def joint_weights(draft: Draft, laws: list[Law], proposals: list[Law]) -> list[Any]:
+    """p_0 .. p_g."""
+    weights = [laws[0].sum() * 0 + 1]
+    for token, p, q in zip(draft.tokens, laws, proposals, strict=False):
+        weights.append(acceptance(weights[-1] * p[token], q[token]))
+    return weights
+
+
+def stopping(w: Any, mass: Any) -> Any:
+    """Z / (Z + 1 - w), and 1 where that is 0 / 0: then the continuation has failed by rounding only."""
+    total = mass + 1 - w
+    return mass / total if total > 0 else w

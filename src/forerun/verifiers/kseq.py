@@ -1,0 +1,115 @@
+"""K-SEQ (SpecTr; Sun et al., 2310.15141): siblings drawn independently from one q, tested alike. Exact.
+
+For K children drawn with replacement from q, at one node:
+
+    beta(rho) = sum_v min(q(v), p(v) / rho)       rho solves 1 - (1 - beta)^K = rho beta on [1, K], rounded up
+
+Try the children in order, each with probability min(1, p / (rho q)); if none is accepted, draw the bonus from the
+residual, proportional to p - min(q, p / rho) c with c = (1 - (1 - beta)^K) / beta.
+
+Why it is exact. Each test emits v with min(q(v), p(v) / rho) and fails with 1 - beta, so the tests together emit v with
+min(q, p / rho) c, and the residual adds what is missing to p. It must not be negative: where q rho <= p it is at least
+p - q rho, elsewhere p (1 - c / rho), so any rho with c <= rho will do, and the least accepts the most. The equation is
+solved in floats, then rho is raised until c <= rho holds in the arithmetic of the laws (it does at rho = K).
+
+Nodes whose children were not drawn that way (one child, no replacement, no q) fall to the recursive rule of
+`rejection`, which decides by how they were drawn and never by what was drawn.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from forerun.core.draft import ROOT, Draft
+from forerun.core.outcome import Verdict
+from forerun.core.protocols import Chance, Target
+from forerun.verifiers.laws import Law, acceptance, normalised
+from forerun.verifiers.rejection import try_children
+
+_HALVINGS = 30
+
+
+class KSeq:
+    """Accepts the first sibling that passes min(1, p / (rho q))."""
+
+    name = "kseq"
+    exact = True
+    shares_noise = False
+    wants_beliefs = False
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        path: list[int] = []
+        node = ROOT
+        while True:
+            p = target.law(node)
+            q = _shared_q(draft, node)
+            if q is None:
+                accepted, left = try_children(draft, node, p, chance)
+            else:
+                accepted, left = _try_alike(draft, node, p, q, chance)
+            if accepted is None:
+                return Verdict(tuple(path), chance.draw(left))
+            path.append(accepted)
+            node = accepted
+
+
+def _try_alike(draft: Draft, node: int, p: Law, q: Law, chance: Chance) -> tuple[int | None, Law]:
+    children = draft.children(node)
+    rho = division_factor(p, q, len(children))
+    for child in children:
+        token = draft.tokens[child]
+        if chance.flip(acceptance(p[token] / rho, q[token])):
+            return child, p
+    taken = np.minimum(q, p / rho)
+    emitted = taken * _per_unit(taken.sum(), len(children))
+    return None, normalised(np.maximum(p - emitted, 0), p)
+
+
+def division_factor(p: Law, q: Law, k: int) -> Any:
+    """rho for k draws from q: a float, or a fraction where the laws are fractions."""
+    both = (p > 0) & (q > 0)
+    low, high = 1.0, float(k)
+    p_float, q_float = p[both].astype(np.float64), q[both].astype(np.float64)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        beta = float(np.minimum(q_float, p_float / middle).sum())
+        if _per_unit(beta, k) <= middle:
+            high = middle
+        else:
+            low = middle
+    one = p.sum() * 0 + 1
+    for rho in (one * type(one)(high), one * type(one)(high * (1 + 1e-9))):
+        if _per_unit(np.minimum(q[both], p[both] / rho).sum(), k) <= rho:
+            return rho
+    return one * k
+
+
+def acceptance_rate(p: Law, q: Law, k: int) -> Any:
+    """The probability that one of k draws from q is accepted: 1 - (1 - beta(rho))^k."""
+    beta = np.minimum(q, p / division_factor(p, q, k)).sum()
+    return 1 - (1 - beta) ** k
+
+
+def _per_unit(beta: Any, k: int) -> Any:
+    """c = (1 - (1 - beta)^k) / beta = sum of (1 - beta)^j for j < k, without the cancellation at small beta."""
+    fail = 1 - beta
+    total = fail * 0
+    for _ in range(k):
+        total = total * fail + 1
+    return total
+
+
+def _shared_q(draft: Draft, node: int) -> Law | None:
+    """The q of a node's children where there are several, all drawn independently from the same one."""
+    children = draft.children(node)
+    if len(children) < 2 or draft.q is None or not draft.with_replacement:
+        return None
+    q = draft.q[children[0]]
+    # Siblings share one array; equality of copies is looked at too, so that nobody depends on identity.
+    return q if q is not None and all(_same(draft.q[c], q) for c in children) else None
+
+
+def _same(left: Law | None, right: Law) -> bool:
+    return left is right or (left is not None and np.array_equal(left, right))
