@@ -71,6 +71,7 @@ class Engine:
         """Queue a request. Raises PromptError (see `check`)."""
         self.check(request)
         request.shares_noise = self.verifier.shares_noise
+        request.wants_beliefs = self.verifier.wants_beliefs
         self._scheduler.add(request)
 
     def step(self) -> list[Outcome]:
