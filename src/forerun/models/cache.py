@@ -15,6 +15,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from forerun.errors import FetchError, ForerunError, ModelFileError
+from forerun.errors import FetchError, ModelFileError
 from forerun.models.catalogue import CATALOGUE, Entry
 from forerun.models.progress import Progress, QuietProgress, megabytes
 
@@ -195,8 +196,6 @@ def writing(path: Path) -> Iterator[None]:
     """Turn what the system says about writing below the cache into one clear FetchError."""
     try:
         yield
-    except ForerunError:
-        raise
     except OSError as error:
         at = error.filename or path
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -210,18 +209,9 @@ def reason(error: OSError) -> str:
     return (error.strerror or str(error) or type(error).__name__).lower()
 
 
-def free_space_for(folder: Path) -> int:
-    """Free bytes where `folder` is, or will be made."""
-    import shutil
-
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
-
-
 def require_space(folder: Path, needed: int, name: str) -> None:
     """FetchError when `folder` has less than `needed` bytes free, before anything is fetched."""
-    free = free_space_for(folder)
+    free = shutil.disk_usage(folder).free
     if free < needed:
         raise FetchError(
             f"not enough space to pull {name}: {megabytes(needed)} needed, {megabytes(free)} free at {folder}; "

@@ -63,7 +63,17 @@ def resolve_hub(reference: HubReference, pull: bool = True) -> Path:
 
 def _list_files(hub: Any, reference: HubReference, pull: bool) -> list[str]:
     if pull:
-        return list(hub.HfApi().list_repo_files(reference.repo, revision=reference.revision))
+        try:
+            return list(hub.HfApi().list_repo_files(reference.repo, revision=reference.revision))
+        except Exception as error:
+            wrong = _translated(reference, error, pull)
+            if not isinstance(wrong, FetchError):
+                raise wrong from error
+            # Without a network, what was fetched before still works.
+            try:
+                return _list_files(hub, reference, pull=False)
+            except Exception:
+                raise wrong from error
     folder = Path(hub.snapshot_download(reference.repo, revision=reference.revision, local_files_only=True))
     return [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
 

@@ -114,6 +114,7 @@ class PackageIndex:
         except urllib.error.HTTPError as error:
             if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
                 raise _http_error(file.name, error) from error
+            error.close()
             # All of it is here already, or it is not the same file: the hash will tell.
             if _content_range(error.headers)[1] != have:
                 to.unlink(missing_ok=True)
@@ -131,9 +132,11 @@ class PackageIndex:
                     out.write(block)
                     have += len(block)
                     if have > limit:
-                        to.unlink()
-                        raise FetchError(f"{file.name} is larger than it can be ({limit:,} bytes); refused")
+                        break
                     report(have, max(total, have))
+        if have > limit:
+            to.unlink()
+            raise FetchError(f"{file.name} was refused: larger than it can be ({limit:,} bytes); check pip's settings")
         if have < total:
             raise _BrokenOffError(f"{have:,} of {total:,} bytes came")
 
@@ -232,6 +235,7 @@ def _is_wheel_of(filename: str, package: str, version: str) -> bool:
 
 
 def _http_error(what: str, error: urllib.error.HTTPError) -> Exception:
+    error.close()
     if error.code in (408, 425, 429) or error.code >= 500:
         return _BrokenOffError(f"{what} answered {error.code} {error.reason}")
     if error.code in (401, 403, 407):
