@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from forerun.core.draft import EMPTY, ROOT, Draft
 
 Place = TypeVar("Place")
+Law = NDArray[Any] | None
 
 
 class Growth:
@@ -27,9 +28,10 @@ class Growth:
         self.scores: list[float] = []
         self.reach: list[float] = []
         self.depths: list[int] = []
-        self._q: list[NDArray[Any] | None] = []
+        self._q: list[Law] = []
+        self._beliefs: list[Law] = []
 
-    def add(self, parent: int, token: int, score: float, q: NDArray[Any] | None = None) -> int:
+    def add(self, parent: int, token: int, score: float, q: Law = None, belief: Law = None) -> int:
         """A new node. Siblings are added in order, with scores that do not rise."""
         above = 1.0 if parent == ROOT else self.reach[parent]
         self.tokens.append(token)
@@ -38,6 +40,7 @@ class Growth:
         self.reach.append(above * score)
         self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
         self._q.append(q)
+        self._beliefs.append(belief)
         return len(self.tokens) - 1
 
     def path(self, node: int) -> list[int]:
@@ -59,9 +62,19 @@ class Growth:
         """The kept nodes."""
         if not self.tokens or self.budget <= 0:
             return EMPTY
-        q = tuple(self._q) if any(law is not None for law in self._q) else None
-        whole = Draft(tuple(self.tokens), tuple(self.parents), q, source=source, scores=tuple(self.scores))
+        whole = Draft(
+            tuple(self.tokens),
+            tuple(self.parents),
+            _laws(self._q),
+            source=source,
+            beliefs=_laws(self._beliefs),
+            scores=tuple(self.scores),
+        )
         return whole.keep(self.kept()) if len(self.tokens) > self.budget else whole
+
+
+def _laws(laws: list[Law]) -> tuple[Law, ...] | None:
+    return tuple(laws) if any(law is not None for law in laws) else None
 
 
 def grow(

@@ -1,0 +1,49 @@
+"""Every drafter by id, each built for a toy target: one line here puts a new drafter through the contract suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.core.protocols import Drafter
+from forerun.drafters.model import ModelDrafter
+from forerun.drafters.ngram import NgramDrafter
+from forerun.drafters.none import NoneDrafter
+
+VOCAB = 12
+CONTEXT = 200
+TEXT = [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9, 1, 2, 3, 4, 10, 11, 5, 6, 1, 2, 0, 4] * 3
+
+
+def target(seed: int = 5) -> ToyModel:
+    """A target that babbles in the manner of TEXT, with an order-2 random tilt."""
+    babble, tilt = text_law(TEXT, VOCAB, 2), random_law(VOCAB, seed, 1.5)
+    return ToyModel(VOCAB, 2, lambda path: babble(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
+
+
+def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed: int = 6) -> ToyModel:
+    """A draft model that is right often: the target's manner with another tilt. It may have other padding."""
+    known = [token for token in TEXT if token < rows]
+    babble, tilt = text_law(known, rows, 1), random_law(rows, seed, 1.0)
+    return ToyModel(rows, 1, lambda path: babble(path) * 0.5 + tilt(path), context=context, name="helper", tree=tree)
+
+
+def model(width: int = 1, threshold: float = 0.0, depth: int = 0, helps: ToyModel | None = None) -> ModelDrafter:
+    return ModelDrafter(
+        helps or helper(), vocab_size=VOCAB, usable=VOCAB, width=width, threshold=threshold, depth=depth, chunk=7
+    )
+
+
+DRAFTERS: dict[str, Callable[[], Drafter]] = {
+    "none": NoneDrafter,
+    "ngram": NgramDrafter,
+    "ngram-long": lambda: NgramDrafter(2, 6),
+    "model": model,
+    "model-tree": lambda: model(width=3),
+    "model-threshold": lambda: model(width=2, threshold=0.4),
+    "model-shallow": lambda: model(width=4, depth=2),
+    "model-chains-only": lambda: model(width=3, helps=helper(tree=False)),
+    "model-fewer-rows": lambda: model(width=2, helps=helper(rows=VOCAB - 2)),
+    "model-more-rows": lambda: model(width=2, helps=helper(rows=VOCAB + 5)),
+    "model-short-context": lambda: model(width=2, helps=helper(context=40)),
+}

@@ -1,0 +1,239 @@
+"""The draft model: what it reads, how often it runs, and that its q is the law it drew from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import pytest
+
+from forerun.backends.toy import ToyModel, ToyScored, random_law
+from forerun.core.draft import Draft
+from forerun.core.protocols import NOTHING, Feed, Needs
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling, choose, law
+from forerun.drafters.model import ModelDrafter, ratio_scores
+from forerun.errors import BackendError
+
+VOCAB = 9
+LAW = random_law(VOCAB, 4, 2.0)
+
+
+class Counted(ToyModel):
+    """A toy that notes the rows of each pass."""
+
+    def __init__(self, *, context: int = 100, rows: int = VOCAB) -> None:
+        super().__init__(rows, 3, random_law(rows, 4, 2.0), context=context)
+        self.passes: list[list[tuple[int, int]]] = []
+
+    @contextmanager
+    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
+        self.passes.append([(len(feed.forced), len(feed.draft)) for feed in feeds])
+        with super().forward(feeds, needs) as scored:
+            yield scored
+
+
+def request(tokens: Sequence[int], temperature: float = 0.0, *, shares_noise: bool = True, seed: int = 1) -> Request:
+    return Request(tokens, Sampling(temperature=temperature), seed=seed, shares_noise=shares_noise)
+
+
+def drafter(model: ToyModel, width: int = 1, threshold: float = 0.0, chunk: int = 64, depth: int = 0) -> ModelDrafter:
+    return ModelDrafter(
+        model, vocab_size=VOCAB, usable=VOCAB, width=width, threshold=threshold, chunk=chunk, depth=depth
+    )
+
+
+def plainly(tokens: Sequence[int], count: int, temperature: float) -> list[int]:
+    """What the model itself would write."""
+    asked = request(tokens, temperature)
+    for _ in range(count):
+        row = LAW(tuple(asked.tokens[-3:]))
+        asked.append(choose(row, asked.prefix(), asked.sampling, VOCAB, asked.token_stream), 10**6)
+    return asked.output
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_chain_is_what_the_model_itself_would_write(temperature: float) -> None:
+    asked = request([1, 2, 3, 4], temperature)
+    session = drafter(Counted()).open(asked)
+    draft = session.propose(5)
+    assert draft.is_chain
+    assert list(draft.tokens) == plainly(asked.tokens, 5, temperature)
+    assert draft.q is None
+
+
+@pytest.mark.parametrize("width", [2, 4])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_a_tree_holds_what_the_model_would_write_first(width: int, temperature: float) -> None:
+    """First children are the model's own choices, after every node, so its KV held the right path at each."""
+    asked = request([1, 2, 3, 4], temperature)
+    session = drafter(Counted(), width).open(asked)
+    for _ in range(4):
+        draft = session.propose(9)
+        assert not draft.is_chain
+        for node in range(-1, len(draft)):
+            if draft.children(node):
+                path = [draft.tokens[step] for step in draft.path_to(node)]
+                row = LAW((*asked.tokens, *path)[-3:])
+                own = choose(row, asked.prefix(path), asked.sampling, VOCAB, asked.token_stream)
+                assert draft.tokens[draft.children(node)[0]] == own
+        asked.append(draft.tokens[1], 10**6)
+        asked.append(7, 10**6)
+
+
+def test_one_row_a_pass_after_the_text_is_read() -> None:
+    model = Counted()
+    asked = request([1, 2, 3, 4])
+    session = drafter(model).open(asked)
+    draft = session.propose(4)
+    assert model.passes == [[(4, 0)], [(1, 0)], [(1, 0)], [(1, 0)]]
+    # All four accepted: the last of them and the bonus are unread.
+    for token in (*draft.tokens, 0):
+        asked.append(token, 10**6)
+    model.passes.clear()
+    session.propose(1)
+    assert model.passes == [[(2, 0)]]
+    # One of two accepted, then another token: the KV is cut back and reads just that token.
+    draft = session.propose(3)
+    asked.append(draft.tokens[0], 10**6)
+    asked.append((draft.tokens[1] + 1) % VOCAB, 10**6)
+    model.passes.clear()
+    session.propose(1)
+    assert model.passes == [[(1, 0)]]
+
+
+def test_a_tree_has_as_many_passes_as_levels() -> None:
+    model = Counted()
+    draft = drafter(model, 3).open(request([1, 2, 3])).propose(12)
+    assert len(model.passes) in (max(draft.depths), max(draft.depths) + 1)
+    model.passes.clear()
+    shallow = drafter(model, 3, depth=2).open(request([1, 2, 3])).propose(12)
+    assert max(shallow.depths) == 2
+    assert len(model.passes) == 2
+
+
+def test_long_texts_are_read_in_chunks_and_sessions_share_passes() -> None:
+    model = Counted()
+    draft_model = drafter(model, chunk=10)
+    asked = [request(list(range(8)) * 4), request([1, 2]), request([3] * 15)]
+    sessions = [draft_model.open(r) for r in asked]
+    drafts = draft_model.propose(sessions, [3, 2, 0])
+    assert [len(d) for d in drafts] == [3, 2, 0]
+    assert model.passes == [[(10, 0)]] * 3 + [[(2, 0), (2, 0)], [(1, 0), (1, 0)], [(1, 0)]]
+    assert list(drafts[0].tokens) == plainly(asked[0].tokens, 3, 0.0)
+
+
+def test_it_stops_drafting_at_its_context() -> None:
+    model = Counted(context=10)
+    asked = request([1, 2, 3, 4, 5, 6, 7])
+    session = drafter(model).open(asked)
+    lengths = []
+    for token in (0, 1, 2, 3, 4):
+        draft = session.propose(8)
+        lengths.append(max(draft.depths, default=0))
+        asked.append(token, 10**6)
+    assert lengths == [4, 3, 2, 1, 0]
+
+
+def test_a_token_it_does_not_know_ends_its_drafting() -> None:
+    asked = Request([1, 2, 3], Sampling())
+    session = drafter(Counted(rows=7)).open(asked)
+    assert len(session.propose(3)) == 3
+    assert len(session.propose_after((8,), 3)) == 0
+    asked.append(8, 100)
+    assert len(session.propose(3)) == 0
+
+
+def test_padding_is_never_proposed_and_q_has_the_targets_width() -> None:
+    wide = ModelDrafter(Counted(rows=14), vocab_size=VOCAB, usable=6, width=3)
+    session = wide.open(request([1, 2, 3], 5.0, shares_noise=False))
+    draft = session.propose(12)
+    assert draft.q is not None
+    assert max(draft.tokens) < 6
+    assert all(q is not None and q.shape == (VOCAB,) and not q[6:].any() for q in draft.q)
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_q_is_the_law_that_was_drawn_from(width: int) -> None:
+    """Over many seeds, first children of the root are distributed as q, second ones as q without the first."""
+    count = 3000
+    model, p = ToyModel(VOCAB, 3, LAW), np.zeros((2, VOCAB))
+    expected = np.zeros((2, VOCAB))
+    for seed in range(count):
+        asked = request([1, 2, 3], 1.0, shares_noise=False, seed=seed)
+        session = drafter(model, width, depth=1).open(asked)
+        draft = session.propose(width)
+        assert draft.q is not None
+        q = draft.q[0]
+        assert q is not None
+        np.testing.assert_array_equal(q, law(LAW((1, 2, 3)), asked.prefix(), asked.sampling, VOCAB))
+        for rank, token in enumerate(draft.tokens[:2]):
+            p[rank, token] += 1.0 / count
+            expected[rank] += q / count
+            q = q.copy()
+            q[token] = 0.0
+            q /= q.sum()
+    assert np.abs(p - expected).max() < 0.035
+
+
+def test_draws_are_independent_below_different_nodes_and_between_rounds_for_ratio_rules() -> None:
+    """A flat law, so a draw is the noise alone: siblings' children must not repeat one another."""
+    flat = ToyModel(200, 1, lambda path: np.zeros(200, dtype=np.float32))
+    drafts: list[Draft] = []
+    for shares_noise in (True, False):
+        asked = Request([1, 2], Sampling(temperature=1.0), shares_noise=shares_noise)
+        session = ModelDrafter(flat, vocab_size=200, usable=200, width=3, depth=2).open(asked)
+        drafts.append(session.propose(12))
+        asked.append(5, 100)
+        drafts.append(session.propose(1))
+    keyed, keyed_later, ratio, ratio_later = drafts
+    nieces = [[draft.tokens[c] for c in draft.children(node)] for draft in (keyed, ratio) for node in (0, 1)]
+    assert nieces[0] == nieces[1]
+    assert nieces[2] != nieces[3]
+    assert keyed_later.tokens[0] == nieces[0][0]
+    assert ratio_later.tokens[0] not in (nieces[2][0], nieces[3][0])
+
+
+def test_the_threshold_keeps_the_weak_token_and_stops_after_it() -> None:
+    model = Counted()
+    whole = drafter(model).open(request([1, 2, 3])).propose(8)
+    assert whole.scores is not None
+    reach = np.cumprod(whole.scores)
+    threshold = float(reach[2] + reach[1]) / 2
+    stopped = drafter(model, threshold=threshold).open(request([1, 2, 3])).propose(8)
+    assert stopped.tokens == whole.tokens[:3]
+
+
+def test_ratio_scores_look_at_no_later_draw() -> None:
+    q = np.array([0.5, 0.3, 0.2, 0.0])
+    one, other = ratio_scores(q, np.array([0, 1])), ratio_scores(q, np.array([0, 2]))
+    assert one == other
+    assert one == sorted(one, reverse=True)
+    assert len(ratio_scores(np.array([1.0, 0.0]), np.array([0, 1]))) == 1
+
+
+def test_numbers_that_are_not_numbers_end_the_draft_quietly() -> None:
+    broken = ToyModel(VOCAB, 1, lambda path: np.full(VOCAB, np.nan, dtype=np.float32))
+    assert len(drafter(broken).open(request([1, 2])).propose(4)) == 0
+
+
+class Failing(Counted):
+    """A toy whose third pass fails after its rows were looked at."""
+
+    @contextmanager
+    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
+        with super().forward(feeds, needs) as scored:
+            yield scored
+            if len(self.passes) == 3:
+                raise BackendError("out of memory")
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_a_failed_pass_leaves_a_session_usable(width: int) -> None:
+    asked = request([1, 2, 3])
+    session = drafter(Failing(), width).open(asked)
+    with pytest.raises(BackendError):
+        session.propose(9)
+    fresh = drafter(Counted(), width).open(asked)
+    assert session.propose(9) == fresh.propose(9)
