@@ -1,0 +1,43 @@
+"""The commands of `forerun`. Each lives in a file of its own and imports what it runs only when it runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from forerun.cli.chat import chat
+from forerun.cli.generate import generate
+from forerun.cli.models import models
+from forerun.cli.pull import pull
+
+app = typer.Typer(
+    help="Language models that answer faster and still say the same thing.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"forerun {version('forerun')}")
+        raise typer.Exit
+
+
+@app.callback(invoke_without_command=True)
+def _start(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+for command in (generate, chat, models, pull):
+    app.command()(command)

@@ -1,0 +1,123 @@
+"""`forerun generate --prompts`: many prompts, several at a time, answers in order as each is finished."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forerun.cli import options, prompts
+from forerun.cli.guard import INTERRUPTED
+from forerun.cli.output import Output, complain, note
+from forerun.cli.prompts import Question
+from forerun.cli.summary import count, speculation
+from forerun.core.stats import Stats
+from forerun.errors import ForerunError, UsageError
+
+if TYPE_CHECKING:
+    from forerun.llm import LLM, Job
+
+
+def answer_file(
+    path: Path, params: Mapping[str, Any], asked: Mapping[str, Any], concurrency: int | None, output: Path | None
+) -> int:
+    """Write one JSON line for each line of `path`. The exit status is 1 when any of them failed.
+
+    concurrency: prompts in the same pass (default 1). Raises what reading the file or loading the model raises.
+    """
+    width = 1 if concurrency is None else concurrency
+    if width < 1:
+        raise UsageError(f"--concurrency is {width}; it must be at least 1.")
+    questions = prompts.read(path)
+    for question in questions:
+        if question.error is not None:
+            complain(f"{path} line {question.line}: {question.error}; the other lines still run.")
+    if all(question.done for question in questions):
+        with Output(output) as out:
+            Batch(None, asked, questions, out).emit()
+        return 1
+    with options.load(params, max_sequences=width) as llm, Output(output) as out:
+        return Batch(llm, asked, questions, out).run(width)
+
+
+class Batch:
+    """Questions on their way through one model. A line is written when it and those before it are done."""
+
+    def __init__(self, llm: LLM | None, asked: Mapping[str, Any], questions: list[Question], out: Output) -> None:
+        self._llm = llm
+        self._asked = asked
+        self._out = out
+        self._unwritten = deque(questions)
+        self._ready = deque(question for question in questions if not question.done)
+        self._running: dict[Job, Question] = {}
+        self._stats = Stats()
+        self._failed = sum(question.error is not None for question in questions)
+
+    def run(self, width: int) -> int:
+        """Answer everything and return the exit status; after Ctrl-C what there is gets written."""
+        assert self._llm is not None, "only a batch of malformed lines has no model"
+        started, interrupted = time.perf_counter(), False
+        try:
+            for job, _ in self._llm.run(self._jobs(), width):
+                if job.request.finished:
+                    self._settle(job)
+                    self.emit()
+        except KeyboardInterrupt:
+            interrupted = True
+            for job in list(self._running):
+                self._settle(job)
+        self.emit(skip_unasked=interrupted)
+        self._summarise(time.perf_counter() - started)
+        if interrupted:
+            return INTERRUPTED
+        return 1 if self._failed else 0
+
+    def emit(self, skip_unasked: bool = False) -> None:
+        """Write the lines whose turn it is."""
+        while self._unwritten and (self._unwritten[0].done or skip_unasked):
+            question = self._unwritten.popleft()
+            if question.done:
+                self._out.json(question.row())
+
+    def _jobs(self) -> Iterator[Job | None]:
+        """The next thing to ask: a conversation's next turn, or a new line; None while answers are awaited."""
+        assert self._llm is not None, "only a batch of malformed lines has no model"
+        while self._ready or self._running:
+            if not self._ready:
+                yield None
+                continue
+            question = self._ready.popleft()
+            try:
+                job = self._llm.job(question.prompt(), **self._asked)
+            except ForerunError as error:
+                self._fail(question, str(error))
+                continue
+            self._running[job] = question
+            yield job
+
+    def _settle(self, job: Job) -> None:
+        question, completion = self._running.pop(job), job.completion()
+        self._stats.merge(completion.stats)
+        if completion.error is not None:
+            self._fail(question, completion.error)
+            return
+        question.answers.append(completion.as_dict())
+        if completion.finish_reason == "abort":
+            question.turns = question.turns[: len(question.answers)]
+        elif not question.done:
+            # The conversation goes on before new ones start, so that lines come out early.
+            self._ready.appendleft(question)
+
+    def _fail(self, question: Question, error: str) -> None:
+        question.error = error
+        self._failed += 1
+        complain(f"line {question.line}: {error}")
+
+    def _summarise(self, seconds: float) -> None:
+        assert self._llm is not None, "only a batch of malformed lines has no model"
+        tokens = self._stats.tokens
+        line = f"{count(tokens, 'token')} in {seconds:.1f} s, {tokens / max(seconds, 1e-9):.1f} tokens/s, "
+        line += speculation(self._stats, self._llm.assembly.draft)
+        note(f"forerun: {line}" + (f"; {count(self._failed, 'line')} failed" if self._failed else ""))

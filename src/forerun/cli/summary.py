@@ -1,0 +1,32 @@
+"""One line about one answer: how much, how fast, and what speculation did for it."""
+
+from __future__ import annotations
+
+from forerun.completion import Completion
+from forerun.core.stats import Stats
+
+
+def summarise(completion: Completion) -> str:
+    """Tokens, speed, rounds and acceptance of one answer, and why it ended where that was not the model's own choice."""
+    line = (
+        f"{count(completion.usage.completion_tokens, 'token')}, {completion.timings.tokens_per_second:.1f} tokens/s, "
+    )
+    line += speculation(completion.stats, completion.draft)
+    if completion.finish_reason == "length":
+        return f"{line}; cut at the length limit (--max-tokens)"
+    return f"{line}; interrupted" if completion.finish_reason == "abort" else line
+
+
+def speculation(stats: Stats, draft: str) -> str:
+    """Rounds, and the mean acceptance length where something was drafted."""
+    rounds = count(stats.rounds, "round")
+    if draft == "none":
+        return f"{rounds}, nothing drafted (--draft none)"
+    if not stats.steps:
+        return f"{rounds}, {draft} had nothing to draft"
+    return f"{rounds}, mean acceptance length {stats.mean_acceptance_length:.2f} with {draft}"
+
+
+def count(number: int, thing: str) -> str:
+    """`1 token`, `2 tokens`."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
