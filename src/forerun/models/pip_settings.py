@@ -16,6 +16,10 @@ from pathlib import Path
 
 DEFAULT_INDEX = "https://pypi.org/simple"
 
+# Sections of pip's files that count here, the strongest last, whichever file they are in.
+SECTIONS = ("global", "install", "download")
+SYSTEM_FILE = Path("/etc/pip.conf")
+
 
 @dataclass(frozen=True)
 class PipSettings:
@@ -87,7 +91,7 @@ def _environment() -> dict[str, str]:
 
 
 def _configured() -> dict[str, str]:
-    told: dict[str, str] = {}
+    told: dict[str, dict[str, str]] = {section: {} for section in SECTIONS}
     for path in _configuration_files():
         # pip itself does without interpolation: percent signs are part of passwords.
         parser = configparser.RawConfigParser()
@@ -95,27 +99,26 @@ def _configured() -> dict[str, str]:
             parser.read(path, "utf-8")
         except (OSError, configparser.Error, UnicodeDecodeError):
             continue
-        for section in ("global", "download"):
-            if parser.has_section(section):
-                told |= {name.replace("_", "-"): value for name, value in parser.items(section)}
-    return told
+        for section in filter(parser.has_section, SECTIONS):
+            told[section] |= {name.replace("_", "-"): value for name, value in parser.items(section)}
+    return {name: value for section in SECTIONS for name, value in told[section].items()}
 
 
 def _configuration_files() -> list[Path]:
-    """Later ones win."""
+    """Later ones win. A file named by the environment stands in for the user's own, as with pip."""
     named = os.environ.get("PIP_CONFIG_FILE", "")
     if named == os.devnull:
         return []
-    home = Path.home()
+    home, config_home = Path.home(), os.environ.get("XDG_CONFIG_HOME")
     if sys.platform == "win32":
         shared = [Path(os.environ.get("PROGRAMDATA", "C:\\ProgramData")) / "pip" / "pip.ini"]
         users = [home / "pip" / "pip.ini", Path(os.environ.get("APPDATA", home)) / "pip" / "pip.ini"]
-        return [*shared, *users, Path(sys.prefix) / "pip.ini", *([Path(named)] if named else [])]
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "pip" / "pip.conf"
-    folders = (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
-    shared = [*(Path(folder) / "pip" / "pip.conf" for folder in reversed(folders)), Path("/etc/pip.conf")]
-    users = [home / ".pip" / "pip.conf", config]
+    else:
+        folders = (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+        shared = [*(Path(folder) / "pip" / "pip.conf" for folder in reversed(folders)), SYSTEM_FILE]
+        users = [home / ".pip" / "pip.conf", Path(config_home or home / ".config") / "pip" / "pip.conf"]
     if sys.platform == "darwin":
         support = Path("Library") / "Application Support" / "pip" / "pip.conf"
         shared, users = [Path("/") / support, *shared], [*users, home / support]
-    return [*shared, *users, Path(sys.prefix) / "pip.conf", *([Path(named)] if named else [])]
+    site = Path(sys.prefix) / ("pip.ini" if sys.platform == "win32" else "pip.conf")
+    return [*shared, site, Path(named)] if named and Path(named).is_file() else [*shared, *users, site]

@@ -170,6 +170,14 @@ class TinyModel:
         return self.data[start : start + PART_SIZES[part]]
 
 
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loopback is not reached through whatever proxy this machine uses."""
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
 @pytest.fixture
 def index() -> Iterator[FakeIndex]:
     with serve(FakeIndex()) as running:
