@@ -1,5 +1,9 @@
-"""How many nodes each request may draft now."""
+"""How many nodes each request may draft now, and which of them are worth verifying."""
 
+from forerun.controllers.calibration import Calibration
+from forerun.controllers.costs import CostCurve, measure
 from forerun.controllers.fixed import Fixed
+from forerun.controllers.gate import Gate
+from forerun.controllers.goodput import Goodput
 
-__all__ = ["Fixed"]
+__all__ = ["Calibration", "CostCurve", "Fixed", "Gate", "Goodput", "measure"]

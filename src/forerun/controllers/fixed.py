@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from forerun.core.draft import Draft
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 
@@ -19,5 +20,11 @@ class Fixed:
     def budgets(self, live: Sequence[Request]) -> list[int]:
         return [self.nodes] * len(live)
 
+    def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
+        return list(drafts)
+
     def observe(self, outcomes: Sequence[Outcome]) -> None:
+        pass
+
+    def forget(self, request: Request) -> None:
         pass

@@ -28,7 +28,7 @@ class Draft:
         when no node has one.
     with_replacement: whether siblings were drawn independently from q (so repeats can occur), or one after the other
         without replacement.
-    source: which drafter made it, for traces.
+    source: which drafter made it, for traces and calibration; sources: the same per node, where they differ.
     beliefs: per node, the drafter's distribution at temperature 1 without truncation, of which q is what sampling makes;
         only for rules that want it (cascades), and None where it is q itself.
     scores: per node, the drafter's own estimate in [0, 1] that the node is accepted given that its parent is; None
@@ -43,6 +43,7 @@ class Draft:
     source: str = ""
     beliefs: tuple[NDArray[Any] | None, ...] | None = None
     scores: tuple[float, ...] | None = None
+    sources: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if len(self.tokens) != len(self.parents):
@@ -51,6 +52,8 @@ class Draft:
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.q)} distributions")
         if self.scores is not None and len(self.scores) != len(self.tokens):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.scores)} scores")
+        if self.sources is not None and len(self.sources) != len(self.tokens):
+            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.sources)} sources")
         if self.beliefs is not None and len(self.beliefs) != len(self.tokens):
             raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.beliefs)} beliefs")
         for node, parent in enumerate(self.parents):
@@ -65,6 +68,10 @@ class Draft:
         """One path: each token follows the one before it."""
         kept = tuple(tokens)
         return cls(kept, tuple(range(-1, len(kept) - 1)), None if q is None else tuple(q), source=source)
+
+    def source_of(self, node: int) -> str:
+        """Which drafter proposed a node."""
+        return self.source if self.sources is None else self.sources[node]
 
     @cached_property
     def is_chain(self) -> bool:
@@ -117,6 +124,7 @@ class Draft:
             self.source,
             None if self.beliefs is None else tuple(self.beliefs[node] for node in nodes),
             None if self.scores is None else tuple(self.scores[node] for node in nodes),
+            None if self.sources is None else tuple(self.sources[node] for node in nodes),
         )
 
     def fit(self, *, nodes: int, depth: int, tree: bool) -> Draft:

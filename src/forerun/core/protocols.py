@@ -218,7 +218,7 @@ class Verifier(Protocol):
 
 
 class Controller(Protocol):
-    """Decides how many nodes each request may draft now."""
+    """Decides how many nodes each request may draft now, and which of the drafted ones are worth verifying."""
 
     @property
     def name(self) -> str: ...
@@ -227,4 +227,17 @@ class Controller(Protocol):
         """Nodes per request; zero is plain decoding."""
         ...
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None: ...
+    def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
+        """The part of each draft to verify. `seconds` is what drafting took.
+
+        Where a draft carries q, what is cut must not depend on the values drawn for the nodes that are cut.
+        """
+        ...
+
+    def observe(self, outcomes: Sequence[Outcome]) -> None:
+        """Learn what a pass did and took. Called once a pass, with every outcome of it."""
+        ...
+
+    def forget(self, request: Request) -> None:
+        """A request has ended; drop what is held for it."""
+        ...

@@ -129,13 +129,15 @@ class Engine:
         """One draft per turn; a turn that ends inside a prompt drafts nothing."""
         live = [turn.request for turn in turns if turn.decodes]
         budgets = self.controller.budgets(live)
-        fitted: dict[int, Draft] = {}
-        if any(budgets):
-            sessions = [request.session for request in live if request.session is not None]
-            proposed = self.drafter.propose(sessions, budgets)
-            for request, draft, budget in zip(live, proposed, budgets, strict=True):
-                fitted[id(request)] = self._fit(request, draft, budget)
-        return [fitted.get(id(turn.request), EMPTY) for turn in turns]
+        if not any(budgets):
+            return [EMPTY] * len(turns)
+        started = time.perf_counter()
+        sessions = [request.session for request in live if request.session is not None]
+        proposed = self.drafter.propose(sessions, budgets)
+        fitted = [self._fit(*given) for given in zip(live, proposed, budgets, strict=True)]
+        kept = self.controller.trim(live, fitted, time.perf_counter() - started)
+        drafts = dict(zip(map(id, live), kept, strict=True))
+        return [drafts.get(id(turn.request), EMPTY) for turn in turns]
 
     def _fit(self, request: Request, draft: Draft, budget: int) -> Draft:
         """Never draft past the context or the request's last token: the bonus takes one place."""
@@ -184,6 +186,7 @@ class Engine:
 
     def _close(self, request: Request) -> None:
         self._scheduler.remove(request)
+        self.controller.forget(request)
         if request.session is not None:
             request.session.close()
         if request.kv is not None:

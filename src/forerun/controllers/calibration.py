@@ -1,0 +1,85 @@
+"""How likely a node is to be accepted, learned from what happened to nodes like it.
+
+A drafter's own score (a match length, a count, a probability) orders its nodes well but is seldom a probability. Nodes
+are grouped by source, depth and score, and each group's observed rate is shrunk towards the rate of its source and score
+at any depth, and that towards the score itself:
+
+    rate(group) = (accepted + strength * prior) / (seen + strength)
+
+Old observations fade, so that the rates follow the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from forerun.core.draft import ROOT, Draft
+
+_BINS = 12
+_DEEPEST = 4
+# How many observations a prior counts as, and how fast observations fade.
+_STRENGTH = 6.0
+_FADE = 0.99
+# What is believed of a node whose drafter gives no score.
+_UNSCORED = 0.5
+
+Group = tuple[str, int, int]
+
+
+@dataclass
+class Tally:
+    accepted: float = 0.0
+    seen: float = 0.0
+
+    def add(self, accepted: bool) -> None:
+        self.accepted = self.accepted * _FADE + accepted
+        self.seen = self.seen * _FADE + 1.0
+
+    def rate(self, prior: float) -> float:
+        return (self.accepted + _STRENGTH * prior) / (self.seen + _STRENGTH)
+
+
+class Calibration:
+    """Acceptance rates by source, depth and score. Depth 0 stands for any depth."""
+
+    def __init__(self) -> None:
+        self._tallies: dict[Group, Tally] = {}
+
+    def accepted(self, draft: Draft) -> list[float]:
+        """Per node, the chance that it is accepted given that its parent is."""
+        return [self._rate(draft, node) for node in range(len(draft))]
+
+    def reached(self, draft: Draft) -> list[float]:
+        """Per node, the chance that it is accepted: the product along its path."""
+        rates = self.accepted(draft)
+        for node, parent in enumerate(draft.parents):
+            if parent != ROOT:
+                rates[node] *= rates[parent]
+        return rates
+
+    def observe(self, draft: Draft, tokens: Sequence[int]) -> None:
+        """Compare a draft, verified or not, with the tokens that the target then wrote at its place.
+
+        Only nodes whose whole path was written tell anything: of those, the ones the text went through were right.
+        """
+        on_path = {ROOT}
+        for node, (token, parent, depth) in enumerate(zip(draft.tokens, draft.parents, draft.depths, strict=True)):
+            if parent in on_path and depth <= len(tokens):
+                right = token == tokens[depth - 1]
+                for at in (0, min(depth, _DEEPEST)):
+                    self._tallies.setdefault(self._group(draft, node, at), Tally()).add(right)
+                if right:
+                    on_path.add(node)
+
+    def _rate(self, draft: Draft, node: int) -> float:
+        prior = _UNSCORED if draft.scores is None else draft.scores[node]
+        for depth in (0, min(draft.depths[node], _DEEPEST)):
+            tally = self._tallies.get(self._group(draft, node, depth))
+            if tally is not None:
+                prior = tally.rate(prior)
+        return min(max(prior, 0.0), 1.0)
+
+    def _group(self, draft: Draft, node: int, depth: int) -> Group:
+        score = _UNSCORED if draft.scores is None else draft.scores[node]
+        return draft.source_of(node), depth, min(_BINS - 1, max(0, int(score * _BINS)))

@@ -1,0 +1,106 @@
+"""What a pass costs on this machine: seconds by the number of rows, measured at load and corrected while running.
+
+Only ratios matter to the controllers (v(n) = T(n) / T(1)), but they must follow the machine: a longer context, a second
+program on the other core, a batch. So each bucket of rows keeps its own estimate, and each observed pass also moves the
+others by what it says of the machine as a whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+
+from forerun.core.draft import Draft
+from forerun.core.protocols import Feed, Model
+
+# Row counts that are measured; between them the curve is a straight line, past the last it goes on with its slope.
+GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+# Weight of one observed pass in its bucket, and in all the others.
+_LOCAL, _GLOBAL = 0.1, 0.03
+# A pass that took more than this times what was expected says that something else took the processor, not what a row costs.
+_OUTLIER = 3.0
+
+
+class CostCurve:
+    """T(rows) in seconds, never falling with rows. Starts from measurements `{rows: seconds}`, at least one."""
+
+    def __init__(self, measured: Mapping[int, float]) -> None:
+        if not measured or any(rows < 1 or not 0.0 < seconds < 1e6 for rows, seconds in measured.items()):
+            raise ValueError(f"a cost curve needs positive measurements, got {dict(measured)}")
+        points = sorted(measured.items())
+        self._seconds = [_interpolate(points, rows) for rows in GRID]
+
+    def __call__(self, rows: float) -> float:
+        """Seconds of one pass over so many rows."""
+        points = list(zip(GRID, self._rising(), strict=True))
+        return _interpolate(points, max(1.0, rows))
+
+    def ratio(self, rows: int) -> float:
+        """v(rows) = T(rows) / T(1)."""
+        return self(rows) / self(1)
+
+    def observe(self, rows: int, seconds: float) -> None:
+        """Learn from a pass that was run."""
+        expected = self(rows)
+        off = min(max(seconds / expected, 1.0 / _OUTLIER), _OUTLIER)
+        for index, at in enumerate(GRID):
+            # Neighbouring grid points share what a pass between them says, by how near they are.
+            near = max(0.0, 1.0 - abs(at - rows) / max(1.0, 0.5 * min(at, rows)))
+            weight = _GLOBAL + (_LOCAL - _GLOBAL) * near
+            self._seconds[index] *= off**weight
+
+    def as_dict(self) -> dict[int, float]:
+        """The curve at its grid points, for a profile."""
+        return dict(zip(GRID, self._rising(), strict=True))
+
+    def _rising(self) -> list[float]:
+        rising: list[float] = []
+        for seconds in self._seconds:
+            rising.append(max(seconds, rising[-1] if rising else 0.0))
+        return rising
+
+
+def measure(model: Model, *, seconds: float = 2.0, context: int = 128, largest: int = 32) -> dict[int, float]:
+    """Time passes of 1 to `largest` rows over a text of `context` tokens: medians of interleaved repeats, by rows.
+
+    Takes about `seconds`; a slow model gets fewer repeats, then fewer sizes, but always 1 row and a few more. Nothing is
+    committed.
+    """
+    context = min(context, model.info.context // 2)
+    kv = model.open()
+    try:
+        with model.forward([Feed(kv, (0,) * context, logits=False)]) as scored:
+            scored.commit(0, ())
+        sizes = [rows for rows in (1, 4, 8, 2, 16, 6, 32, 3, 12, 24) if rows <= largest]
+        times: dict[int, list[float]] = {}
+        _time(model, [kv], 1)  # the first pass pays for buffers and pages
+        deadline = time.perf_counter() + seconds
+        for repeat in range(9):
+            for rows in sizes:
+                if time.perf_counter() > deadline and (repeat > 0 or len(times) >= 3):
+                    return {rows: statistics.median(found) for rows, found in times.items()}
+                times.setdefault(rows, []).append(_time(model, [kv], rows))
+        return {rows: statistics.median(found) for rows, found in times.items()}
+    finally:
+        kv.close()
+
+
+def _time(model: Model, kvs: Sequence[object], rows: int) -> float:
+    feeds = [Feed(kv, (0,), Draft.chain([0] * (rows - 1))) for kv in kvs]  # type: ignore[arg-type]
+    started = time.perf_counter()
+    with model.forward(feeds):
+        return time.perf_counter() - started
+
+
+def _interpolate(points: Sequence[tuple[int, float]], rows: float) -> float:
+    """On the line through the two nearest points; past the last, along the last line that rises."""
+    if len(points) == 1 or rows <= points[0][0]:
+        return points[0][1]
+    for (low, cost), (high, next_cost) in itertools.pairwise(points):
+        if rows <= high:
+            return cost + (next_cost - cost) * (rows - low) / (high - low)
+    (before, cost), (last, last_cost) = points[-2:]
+    slope = (last_cost - cost) / (last - before)
+    return last_cost + max(slope, 0.0) * (rows - last)
