@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import UnsupportedModelError
+from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.weights.spec import Spec
+
+if TYPE_CHECKING:
+    from forerun.weights.tokenizer import Tokenizer
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -92,6 +96,26 @@ class Weights:
     spec: Spec
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Any] = field(repr=False)
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, built on first use. Raises ModelFileError or UnsupportedModelError."""
+        tokenizer = self._build_tokenizer()
+        if tokenizer.vocab_size > self.spec.vocab_size:
+            raise ModelFileError(
+                f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, the model rows for "
+                f"{self.spec.vocab_size}: the files do not belong together"
+            )
+        return tokenizer
+
+    def _build_tokenizer(self) -> Tokenizer:
+        if self.format == "gguf":
+            from forerun.weights.tokenizer_gguf import gguf_tokenizer
+
+            return gguf_tokenizer(self.path, self.metadata)
+        from forerun.weights.tokenizer_hf import folder_tokenizer
+
+        return folder_tokenizer(self.path)
 
     @property
     def nbytes(self) -> int:
