@@ -29,9 +29,7 @@ def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed
 
 
 def model(width: int = 1, threshold: float = 0.0, depth: int = 0, helps: ToyModel | None = None) -> ModelDrafter:
-    return ModelDrafter(
-        helps or helper(), vocab_size=VOCAB, usable=VOCAB, width=width, threshold=threshold, depth=depth, chunk=7
-    )
+    return ModelDrafter(helps or helper(), target().info, width=width, threshold=threshold, depth=depth, chunk=7)
 
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {

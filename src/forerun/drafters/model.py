@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.noise import Domain, Stream, derive
-from forerun.core.protocols import DraftSession, Feed, Floats, Model
+from forerun.core.protocols import DraftSession, Feed, Floats, Model, ModelInfo
 from forerun.core.request import Request
 from forerun.core.sampling import belief, scores, softmax
 from forerun.drafters.base import Session, SessionDrafter
@@ -221,8 +221,8 @@ class ModelSession(Session):
 class ModelDrafter(SessionDrafter[ModelSession]):
     """Drafts with a smaller, older or more strongly quantised model of the target's vocabulary.
 
-    vocab_size, usable: the target's rows, and how many of them are tokens (padded sizes may differ: ids that either
-        side does not have are never proposed, and q has the target's width).
+    target: what it drafts for. Padded vocabulary sizes may differ: ids that either side does not have are never
+        proposed, and q has the target's width.
     width: siblings per node; 1 is a chain.
     threshold: a node whose estimated chance to be reached is below it is kept but not continued.
     depth: most levels of the tree, so most passes (0: the budget decides).
@@ -232,9 +232,8 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     def __init__(
         self,
         model: Model,
+        target: ModelInfo,
         *,
-        vocab_size: int,
-        usable: int,
         width: int = 1,
         threshold: float = 0.0,
         depth: int = 0,
@@ -243,8 +242,8 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     ) -> None:
         self.model = model
         self.name = name or f"model:{model.info.name}"
-        self.vocab_size = vocab_size
-        self.usable = min(usable, model.info.usable_vocab)
+        self.vocab_size = target.vocab_size
+        self.usable = min(target.usable_vocab, model.info.usable_vocab)
         self.width = width if model.info.tree else 1
         self.threshold = threshold
         self.depth = depth

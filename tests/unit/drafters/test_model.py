@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from forerun.errors import BackendError
 
 VOCAB = 9
 LAW = random_law(VOCAB, 4, 2.0)
+TARGET = ToyModel(VOCAB, 3, LAW).info
 
 
 class Counted(ToyModel):
@@ -39,9 +41,7 @@ def request(tokens: Sequence[int], temperature: float = 0.0, *, shares_noise: bo
 
 
 def drafter(model: ToyModel, width: int = 1, threshold: float = 0.0, chunk: int = 64, depth: int = 0) -> ModelDrafter:
-    return ModelDrafter(
-        model, vocab_size=VOCAB, usable=VOCAB, width=width, threshold=threshold, chunk=chunk, depth=depth
-    )
+    return ModelDrafter(model, TARGET, width=width, threshold=threshold, chunk=chunk, depth=depth)
 
 
 def plainly(tokens: Sequence[int], count: int, temperature: float) -> list[int]:
@@ -146,7 +146,7 @@ def test_a_token_it_does_not_know_ends_its_drafting() -> None:
 
 
 def test_padding_is_never_proposed_and_q_has_the_targets_width() -> None:
-    wide = ModelDrafter(Counted(rows=14), vocab_size=VOCAB, usable=6, width=3)
+    wide = ModelDrafter(Counted(rows=14), replace(TARGET, usable_vocab=6), width=3)
     session = wide.open(request([1, 2, 3], 5.0, shares_noise=False))
     draft = session.propose(12)
     assert draft.q is not None
@@ -183,7 +183,7 @@ def test_draws_are_independent_below_different_nodes_and_between_rounds_for_rati
     drafts: list[Draft] = []
     for shares_noise in (True, False):
         asked = Request([1, 2], Sampling(temperature=1.0), shares_noise=shares_noise)
-        session = ModelDrafter(flat, vocab_size=200, usable=200, width=3, depth=2).open(asked)
+        session = ModelDrafter(flat, flat.info, width=3, depth=2).open(asked)
         drafts.append(session.propose(12))
         asked.append(5, 100)
         drafts.append(session.propose(1))
