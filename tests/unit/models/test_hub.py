@@ -1,0 +1,270 @@
+"""The hub is reached through `huggingface_hub` alone: what is asked of it, and what its refusals become."""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from forerun.errors import FetchError, ForerunError, ModelFileError, UnknownModelError, UnsupportedModelError
+from forerun.models import resolve
+from forerun.models.hub import HubReference
+
+GGUFS = ["README.md", "model-Q4_K_M.gguf", "model-Q8_0.gguf", "model-f16-00001-of-00002.gguf"]
+FOLDER = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "pytorch_model.bin", "model.gguf"]
+
+
+class FakeHub(ModuleType):
+    """Stands in for the package: a folder per repository, and what was asked for."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__("huggingface_hub")
+        self.root = root
+        self.repos: dict[str, list[str]] = {}
+        self.local: dict[str, list[str]] = {}
+        self.fails: Exception | None = None
+        self.calls: list[tuple[str, bool]] = []
+
+    def HfApi(self) -> FakeHub:  # noqa: N802
+        return self
+
+    def list_repo_files(self, repo: str, revision: str | None = None) -> list[str]:
+        self.calls.append(("list", False))
+        if self.fails:
+            raise self.fails
+        return self.repos[repo]
+
+    def _have(self, repo: str, local_files_only: bool) -> list[str]:
+        if self.fails and not local_files_only:
+            raise self.fails
+        if repo not in self.local and local_files_only:
+            raise refusal("LocalEntryNotFoundError")
+        return self.local[repo] if local_files_only else self.repos[repo]
+
+    def hf_hub_download(self, repo: str, file: str, revision: str | None, local_files_only: bool) -> str:
+        self.calls.append((f"file {file}@{revision}", local_files_only))
+        assert file in self._have(repo, local_files_only)
+        return str(self.root / file)
+
+    def snapshot_download(
+        self, repo: str, revision: str | None, local_files_only: bool = False, allow_patterns: list[str] | None = None
+    ) -> str:
+        files = self._have(repo, local_files_only)
+        taken = [name for name in files if any(fnmatch.fnmatch(name, pattern) for pattern in allow_patterns or ["*"])]
+        self.calls.append((f"folder {' '.join(taken)}@{revision}", local_files_only))
+        folder = self.root / "snapshot"
+        folder.mkdir(exist_ok=True)
+        for name in taken:
+            (folder / name).touch()
+        return str(folder)
+
+
+def refusal(kind: str, base: type[Exception] = Exception, said: str = "refused\nwith details") -> Exception:
+    error: Exception = type(kind, (base,), {})(said)
+    return error
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeHub:
+    fake = FakeHub(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", fake)
+    monkeypatch.chdir(tmp_path)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("org/name", HubReference("org/name")),
+        ("Org-1/na.me_2", HubReference("Org-1/na.me_2")),
+        ("org/name:x.gguf", HubReference("org/name", None, "x.gguf")),
+        ("org/name:sub/x.gguf", HubReference("org/name", None, "sub/x.gguf")),
+        ("org/name@v1:Q4", HubReference("org/name", "v1", "Q4")),
+        ("org/name@refs/pr/1", HubReference("org/name", "refs/pr/1")),
+        ("name", None),
+        ("org/", None),
+        ("/org/name", None),
+        ("org/name:", None),
+        ("a/b/c", None),
+        ("../name", None),
+    ],
+)
+def test_references(text: str, reference: HubReference | None) -> None:
+    assert HubReference.parse(text) == reference
+
+
+def test_one_gguf_needs_no_name(hub: FakeHub) -> None:
+    hub.repos["org/name"] = ["README.md", "only.gguf"]
+    assert resolve("org/name") == hub.root / "only.gguf"
+    assert hub.calls == [("list", False), ("file only.gguf@None", False)]
+
+
+@pytest.mark.parametrize("wanted", ["model-Q8_0.gguf", "q8_0", "Q8"])
+def test_a_gguf_by_name_or_part_of_it(hub: FakeHub, wanted: str) -> None:
+    hub.repos["org/name"] = GGUFS
+    assert resolve(f"org/name@main:{wanted}") == hub.root / "model-Q8_0.gguf"
+    assert hub.calls[-1] == ("file model-Q8_0.gguf@main", False)
+
+
+def test_exact_name_wins_over_a_longer_one(hub: FakeHub) -> None:
+    hub.repos["org/name"] = ["model.gguf", "big-model.gguf"]
+    assert resolve("org/name:model.gguf") == hub.root / "model.gguf"
+
+
+def test_folder_of_safetensors_without_the_other_formats(hub: FakeHub) -> None:
+    hub.repos["org/name"] = FOLDER
+    assert resolve("org/name") == hub.root / "snapshot"
+    assert hub.calls[-1] == ("folder config.json model.safetensors tokenizer.json@None", False)
+    assert resolve("org/name:model.gguf") == hub.root / "model.gguf"
+
+
+@pytest.mark.parametrize(
+    ("name", "files", "kind", "said"),
+    [
+        ("org/name", GGUFS[:3], ModelFileError, "there are several GGUF files; name one as org/name:FILE, of model-Q4"),
+        ("org/name:model", GGUFS[:3], ModelFileError, "several GGUF files match 'model'"),
+        ("org/name:Q5", GGUFS[:3], ModelFileError, "no GGUF file matches 'Q5'"),
+        ("org/name:f16", GGUFS, UnsupportedModelError, "splits that GGUF over several files"),
+        (
+            "org/name",
+            ["pytorch_model.bin", "config.json"],
+            UnsupportedModelError,
+            "neither a GGUF file nor safetensors",
+        ),
+        ("org/name:x.gguf", ["model.safetensors", "config.json"], UnsupportedModelError, "neither a GGUF file nor"),
+    ],
+)
+def test_nothing_to_take(hub: FakeHub, name: str, files: list[str], kind: type[ForerunError], said: str) -> None:
+    hub.repos["org/name"] = files
+    with pytest.raises(kind) as caught:
+        resolve(name)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_without_pulling_only_local_files_are_asked_for(hub: FakeHub) -> None:
+    with pytest.raises(ModelFileError, match=r"org/name is not on this machine; run `forerun pull org/name`"):
+        resolve("org/name", pull=False)
+    hub.local["org/name"] = ["only.gguf"]
+    assert resolve("org/name", pull=False) == hub.root / "only.gguf"
+    assert all(local for _, local in hub.calls)
+
+
+def test_without_a_network_what_was_fetched_still_works(hub: FakeHub) -> None:
+    hub.fails = ConnectionError("no route to host")
+    with pytest.raises(FetchError, match=r"cannot fetch org/name from the hub: no route to host; check the network"):
+        resolve("org/name")
+    hub.local["org/name"] = FOLDER
+    hub.hf_hub_download = lambda *args, **kwargs: str(hub.root / "kept.gguf")  # type: ignore[method-assign]
+    assert resolve("org/name:model.gguf") == hub.root / "kept.gguf"
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (refusal("RepositoryNotFoundError"), UnknownModelError, "no model 'org/name'"),
+        (refusal("GatedRepoError", type("RepositoryNotFoundError", (Exception,), {})), UnknownModelError, "is gated"),
+        (refusal("RevisionNotFoundError"), UnknownModelError, "no revision 'v9'"),
+        (refusal("HFValidationError", ValueError), UnknownModelError, "no model 'org/name'"),
+        (refusal("HfHubHTTPError"), FetchError, "from the hub: refused; check"),
+        (refusal("SomethingNew", said=""), FetchError, "from the hub: SomethingNew; check"),
+    ],
+)
+def test_refusals(hub: FakeHub, error: Exception, kind: type[ForerunError], said: str) -> None:
+    hub.fails = error
+    with pytest.raises(kind) as caught:
+        resolve("org/name@v9")
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(FetchError, match=r'no file or folder org/name here.*pip install "forerun\[hub\]"'):
+        resolve("org/name")
+
+
+WEIGHTS = b"GGUF" + bytes(range(256)) * 100
+COMMIT = "a" * 40
+
+
+class LoopbackHub(BaseHTTPRequestHandler):
+    """As much of the hub's API as the real package needs to list and fetch `org/name`."""
+
+    files = {"model.gguf": WEIGHTS, "README.md": b"hello"}  # noqa: RUF012
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        path = self.path.partition("?")[0]
+        if path.startswith("/api/models/org/name/tree/"):
+            listing = [{"type": "file", "path": n, "size": len(d), "oid": "0" * 40} for n, d in self.files.items()]
+            return self.reply(json.dumps(listing).encode())
+        if path.startswith("/api/models/org/name"):
+            siblings = [{"rfilename": name} for name in self.files]
+            told = {"id": "org/name", "sha": COMMIT, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
+            return self.reply(json.dumps(told).encode())
+        name = path.rpartition("/")[2]
+        if path.startswith("/org/name/resolve/") and name in self.files:
+            return self.reply(self.files[name])
+        return self.reply(b"", 404, {"X-Error-Code": "RepoNotFound"})
+
+    do_HEAD = do_GET  # noqa: N815
+
+    def reply(self, body: bytes, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        told: dict[str, Any] = {
+            "Content-Length": len(body),
+            "X-Repo-Commit": COMMIT,
+            "ETag": f'"{hashlib.sha256(body).hexdigest()}"',
+        }
+        for name, value in (told | (headers or {})).items():
+            self.send_header(name, str(value))
+        self.end_headers()
+        if self.command == "GET":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def endpoint() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LoopbackHub) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+REAL = """
+from forerun.errors import ForerunError
+from forerun.models import resolve
+for name, pull in [("org/name", False), ("org/name:GGUF", True), ("org/name", False), ("org/other", True)]:
+    try:
+        print(resolve(name, pull=pull).read_bytes()[:4].decode())
+    except ForerunError as error:
+        print(type(error).__name__)
+"""
+
+
+def test_the_real_package(endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    monkeypatch.chdir(tmp_path)
+    run = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, check=False)
+    assert run.stdout.split() == ["ModelFileError", "GGUF", "GGUF", "UnknownModelError"], run.stderr
