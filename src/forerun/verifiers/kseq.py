@@ -25,7 +25,7 @@ import numpy as np
 from forerun.core.draft import ROOT, Draft
 from forerun.core.outcome import Verdict
 from forerun.core.protocols import Chance, Target
-from forerun.verifiers.laws import Law, acceptance, normalised
+from forerun.verifiers.laws import Law, acceptance, normalised, same
 from forerun.verifiers.rejection import try_children
 
 _HALVINGS = 30
@@ -107,9 +107,4 @@ def _shared_q(draft: Draft, node: int) -> Law | None:
     if len(children) < 2 or draft.q is None or not draft.with_replacement:
         return None
     q = draft.q[children[0]]
-    # Siblings share one array; equality of copies is looked at too, so that nobody depends on identity.
-    return q if q is not None and all(_same(draft.q[c], q) for c in children) else None
-
-
-def _same(left: Law | None, right: Law) -> bool:
-    return left is right or (left is not None and np.array_equal(left, right))
+    return q if q is not None and all(same(draft.q[child], q) for child in children) else None

@@ -67,10 +67,15 @@ def proposal(draft: Draft, node: int, like: Law) -> Law:
 
 
 def drawn_before(draft: Draft, node: int) -> list[int]:
-    """Tokens of the earlier siblings that were drawn (not proposed deterministically)."""
+    """Tokens of the earlier siblings that were drawn from the same q (a merged draft may hold several)."""
     assert draft.q is not None
     siblings = draft.children(draft.parents[node])
-    return [draft.tokens[s] for s in siblings if s < node and draft.q[s] is not None]
+    return [draft.tokens[s] for s in siblings if s < node and same(draft.q[s], draft.q[node])]
+
+
+def same(left: Law | None, right: Law | None) -> bool:
+    """Whether two nodes have one q. Siblings share an array; copies of it count too."""
+    return left is right or (left is not None and right is not None and np.array_equal(left, right))
 
 
 def differs(p: Law, pi: Law, token: int, chance: Chance) -> bool:

@@ -1,0 +1,161 @@
+"""Drafters for the enumeration: each draws from a table, asking chance for every token."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from forerun.core.draft import EMPTY, ROOT, Draft
+from forerun.core.protocols import Chance
+from tests.exact.enumeration import Drafting, Law, Table, Text, fractions
+
+Sizes = Callable[[Text, int], int]
+
+
+class Growing:
+    """A draft being grown, node by node."""
+
+    def __init__(self, text: Text, with_replacement: bool) -> None:
+        self.text = text
+        self.with_replacement = with_replacement
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.q: list[Law | None] = []
+        self.beliefs: list[Law | None] = []
+
+    def at(self, node: int) -> Text:
+        return self.text if node == ROOT else (*self.at(self.parents[node]), self.tokens[node])
+
+    def add(self, parent: int, token: int, q: Law | None, belief: Law | None = None) -> int:
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.q.append(q)
+        self.beliefs.append(belief)
+        return len(self.tokens) - 1
+
+    def done(self) -> Draft:
+        beliefs = tuple(self.beliefs) if any(b is not None for b in self.beliefs) else None
+        return Draft(
+            tuple(self.tokens), tuple(self.parents), tuple(self.q), self.with_replacement, "test", beliefs=beliefs
+        )
+
+
+def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = False, beliefs: bool = False) -> Drafting:
+    """Each node at depth d gets widths[d] children drawn from the drafter (fewer where it has fewer tokens)."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, with_replacement)
+        layer = [ROOT]
+        for width in widths:
+            layer = [child for node in layer for child in children(growing, node, width, chance)]
+        return growing.done()
+
+    def children(growing: Growing, node: int, width: int, chance: Chance) -> list[int]:
+        at = growing.at(node)
+        q = drafter.law(at)
+        belief = drafter.belief(at) if beliefs else None
+        left = q.copy()
+        made: list[int] = []
+        for _ in range(width):
+            if not any(left):
+                break
+            token = chance.draw(left)
+            made.append(growing.add(node, token, q, belief))
+            if not with_replacement:
+                left[token] = 0
+        return made
+
+    return drafting
+
+
+def chain(drafter: Table, length: int, *, beliefs: bool = False) -> Drafting:
+    return tree(drafter, [1] * length, beliefs=beliefs)
+
+
+def fixed(tokens: Sequence[int], parents: Sequence[int]) -> Drafting:
+    """The same tree every time, without q."""
+    return lambda text, chance: Draft(tuple(tokens), tuple(parents))
+
+
+def looked_up(vocab: int, widths: Sequence[int], q: bool = False) -> Drafting:
+    """A deterministic tree that depends on the text; `q` writes the one-hot laws down."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, False)
+        layer = [ROOT]
+        for width in widths:
+            grown: list[int] = []
+            for node in layer:
+                start = sum(growing.at(node)) + len(growing.at(node))
+                for offset in range(min(width, vocab)):
+                    token = (start + offset) % vocab
+                    hot = fractions(*(int(v == token) for v in range(vocab))) if q else None
+                    grown.append(growing.add(node, token, hot))
+            layer = grown
+        return growing.done()
+
+    return drafting
+
+
+def mixed(drafter: Table) -> Drafting:
+    """Under the root a deterministic child, then two drawn ones; under the first drawn one a drawn and a deterministic."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, True)
+        q = drafter.law(text)
+        growing.add(ROOT, len(text) % drafter.vocab, None)
+        first = growing.add(ROOT, chance.draw(q), q)
+        growing.add(ROOT, chance.draw(q), q)
+        below = drafter.law(growing.at(first))
+        growing.add(first, chance.draw(below), below)
+        growing.add(first, 0, None)
+        return growing.done()
+
+    return drafting
+
+
+def merged(first: Table, second: Table) -> Drafting:
+    """One child of the root from each of two drafters, drawn independently, then two more without replacement."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, False)
+        for drafter in (first, second):
+            q = drafter.law(text)
+            growing.add(ROOT, chance.draw(q), q)
+        below = second.law(growing.at(0))
+        token = chance.draw(below)
+        growing.add(0, token, below)
+        left = below.copy()
+        left[token] = 0
+        if any(left):
+            growing.add(0, chance.draw(left), below.copy())
+        return growing.done()
+
+    return drafting
+
+
+def stopping(drafter: Table, longest: int) -> Drafting:
+    """A chain that ends after a token of low probability, which stays in it."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, False)
+        node = ROOT
+        for _ in range(longest):
+            q = drafter.law(growing.at(node))
+            token = chance.draw(q)
+            node = growing.add(node, token, q)
+            if q[token] < q.max():
+                break
+        return growing.done()
+
+    return drafting
+
+
+def sometimes(drafting: Drafting) -> Drafting:
+    """No draft after every second length of text: plain decoding in between."""
+    return lambda text, chance: EMPTY if len(text) % 2 else drafting(text, chance)
+
+
+def fitted(drafting: Drafting, **limits: Any) -> Drafting:
+    """Cut to what a target can verify."""
+    return lambda text, chance: drafting(text, chance).fit(**limits)
