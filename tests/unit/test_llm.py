@@ -1,0 +1,175 @@
+"""The front door, on the toy: prompts, streams, batches, stops and what results say."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+
+import forerun
+from forerun.build import Plan, build
+from forerun.core.outcome import Outcome
+from forerun.errors import PromptError, SamplingError, UsageError
+
+
+def load(**options: Any) -> forerun.LLM:
+    return forerun.LLM.load("toy", **options)
+
+
+def test_speculation_changes_the_rounds_and_not_the_text() -> None:
+    plain, fast = load(), load(draft="ngram", num_speculative_tokens=5)
+    sets: list[dict[str, Any]] = [{}, {"temperature": 0.7, "seed": 3}, {"repetition_penalty": 1.2}]
+    for options in sets:
+        slow = plain.generate("the drafter", max_tokens=80, **options)
+        quick = fast.generate("the drafter", max_tokens=80, **options)
+        assert (quick.text, quick.token_ids) == (slow.text, slow.token_ids)
+        assert slow.stats.rounds == 80
+        assert quick.stats.rounds == 80 - quick.stats.accepted < 80
+
+
+def test_a_stream_adds_up_to_the_text() -> None:
+    stream = load(draft="ngram").stream("the target", max_tokens=50)
+    chunks = list(stream)
+    done = stream.completion
+    assert "".join(chunk.text for chunk in chunks) == done.text
+    assert [t for chunk in chunks for t in chunk.token_ids] == done.token_ids
+    assert sum(sum(chunk.accepted) for chunk in chunks) == done.stats.accepted > 0
+    assert all(len(c.pieces) == len(c.token_ids) == len(c.accepted) for c in chunks)
+
+
+@pytest.mark.parametrize("draft", ["none", "ngram"])
+def test_a_stop_string_is_cut_wherever_it_falls(draft: str) -> None:
+    whole = load().generate("the drafter", max_tokens=120).text
+    llm = load(draft=draft)
+    for start in range(3, 60, 7):
+        stop = whole[start : start + 6]
+        done = llm.generate("the drafter", max_tokens=120, stop=[stop])
+        assert done.text == whole[: whole.index(stop)]
+        assert done.finish_reason == "stop"
+        # One byte is one token here: the usage ends with the token that completed the stop string.
+        assert done.usage.completion_tokens == len(done.token_ids) == whole.index(stop) + len(stop)
+
+
+def test_an_end_token_leaves_no_text_and_ignore_eos_goes_on() -> None:
+    llm = load(draft="ngram")
+    ended = llm.generate("come to its ", max_tokens=200)
+    assert (ended.text, ended.finish_reason, ended.token_ids[-1]) == ("end.", "stop", 256)
+    longer = llm.generate("come to its ", max_tokens=200, ignore_eos=True)
+    assert (longer.usage.completion_tokens, longer.finish_reason) == (200, "length")
+
+
+def test_text_that_could_begin_a_stop_string_is_shown_when_it_does_not() -> None:
+    llm = load()
+    whole = llm.generate("the drafter", max_tokens=20).text
+    stop = whole[-1] + "\x00"
+    stream = llm.stream("the drafter", max_tokens=20, stop=[stop])
+    assert "".join(chunk.text for chunk in stream) == stream.completion.text == whole
+
+
+def test_many_at_once_come_back_in_order_with_the_texts_of_each_alone() -> None:
+    prompts = ["the drafter", "what", "so the text is", "and", "passes", "until the"]
+    llm = load(draft="ngram", max_sequences=3)
+    alone = [llm.generate(p, max_tokens=40, temperature=0.8, seed=5).token_ids for p in prompts]
+    together = [c.token_ids for c in llm.generate_all(prompts, max_tokens=40, temperature=0.8, seed=5)]
+    assert together == alone
+
+
+def test_stopping_a_stream_early_leaves_the_model_usable() -> None:
+    llm = load(draft="ngram")
+    stream = llm.stream("the drafter", max_tokens=1000, ignore_eos=True)
+    next(stream)
+    stream.close()
+    assert stream.completion.finish_reason == "abort"
+    assert llm.assembly.engine.idle
+    assert llm.generate("the drafter", max_tokens=5).usage.completion_tokens == 5
+
+
+def test_ctrl_c_keeps_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = load()
+    step, count = llm.assembly.engine.step, 0
+
+    def interrupted() -> list[Outcome]:
+        nonlocal count
+        count += 1
+        if count == 5:
+            raise KeyboardInterrupt
+        return step()
+
+    monkeypatch.setattr(llm.assembly.engine, "step", interrupted)
+    stream = llm.stream("the drafter", max_tokens=100)
+    with pytest.raises(KeyboardInterrupt):
+        list(stream)
+    assert stream.completion.usage.completion_tokens == 4
+    assert len(stream.completion.text) == 4
+    assert stream.completion.finish_reason == "abort"
+    assert llm.assembly.engine.idle
+
+
+def test_the_seed_is_reported_and_repeats_the_text() -> None:
+    llm = load()
+    first = llm.generate("the drafter", max_tokens=30, temperature=1.0)
+    assert llm.generate("the drafter", max_tokens=30, temperature=1.0, seed=first.seed).text == first.text
+
+
+def test_results_are_plain_data() -> None:
+    done = load(draft="ngram").generate("the drafter", max_tokens=30, logprobs=2, trace=True)
+    data = json.loads(json.dumps(done.as_dict()))
+    assert data["usage"] == {"prompt_tokens": 11, "completion_tokens": 30}
+    assert (data["model"], data["draft"], data["backend"], data["verifier"]) == ("toy", "ngram", "toy", "keyed")
+    assert set(data["timings"]) == {
+        "load_s", "ttft_s", "decode_s", "tokens_per_second", "draft_s", "verify_s", "other_s",
+    }  # fmt: skip
+    metrics = data["metrics"]["speculative_decoding"]
+    assert metrics["num_accepted_draft_tokens"] == sum(len(r["accepted_path"]) for r in data["rounds"])
+    assert sum(len(r["tokens"]) for r in data["rounds"]) == 30
+    assert len(data["logprobs"]) == 30
+    assert all(len(entry["top"]) == 2 for entry in data["logprobs"])
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"temperature": -1.0}, {"temperature": math.nan}, {"top_p": 0.0}, {"top_p": 1.5}, {"top_k": -1},
+        {"max_tokens": 0}, {"max_tokens": -3}, {"min_p": 2.0}, {"stop": [""]}, {"seed": 0.5}, {"temprature": 1},
+    ],
+)  # fmt: skip
+def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
+    with pytest.raises(SamplingError):
+        load().generate("the drafter", **bad)
+
+
+def test_bad_prompts_are_refused() -> None:
+    llm = load()
+    empty: list[Any] = ["", "   ", []]
+    for prompt in empty:
+        with pytest.raises(PromptError):
+            llm.generate(prompt)
+    with pytest.raises(PromptError, match="holds 4096"):
+        llm.generate("x" * 4096)
+    with pytest.raises(PromptError, match="base model"):
+        llm.generate([{"role": "user", "content": "hello"}])
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"),
+    [
+        (Plan("toy", draft="ngrm"), "Did you mean ngram"),
+        (Plan("toy", verifier="keyd"), "Did you mean keyed"),
+        (Plan("toy", backend="gpu"), "known: auto"),
+        (Plan("toy", draft="model:"), "model:NAME"),
+        (Plan("toy", num_speculative_tokens=-1), "0 or more"),
+        (Plan("toy", max_sequences=0), "at least 1"),
+    ],
+)
+def test_bad_plans_are_refused(plan: Plan, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        build(plan)
+
+
+def test_the_public_names_are_there() -> None:
+    for name in forerun.__all__:
+        assert getattr(forerun, name) is not None
+    with pytest.raises(AttributeError):
+        _ = forerun.nothing
