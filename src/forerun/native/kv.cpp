@@ -10,99 +10,99 @@ constexpr std::align_val_t kAlignment{64};
 
 template <typename T>
 void copy_slot(const KvShape& shape, const std::byte* from, int from_slot, std::byte* to, int to_slot) {
-    const size_t panels = size_t(shape.layers) * shape.kv_heads;
-    for (size_t i = 0; i < panels; ++i) {
-        const auto* k_from = reinterpret_cast<const T*>(from + i * 2 * shape.panel());
-        auto* k_to = reinterpret_cast<T*>(to + i * 2 * shape.panel());
-        for (int d = 0; d < shape.dim; ++d) k_to[size_t(d) * kPage + to_slot] = k_from[size_t(d) * kPage + from_slot];
-        const size_t v = size_t(shape.dim) * kPage;
-        std::memcpy(k_to + v + size_t(to_slot) * shape.dim, k_from + v + size_t(from_slot) * shape.dim,
-                    size_t(shape.dim) * sizeof(T));
-    }
+  const size_t panels = size_t(shape.layers) * shape.kv_heads;
+  for (size_t i = 0; i < panels; ++i) {
+    const auto* k_from = reinterpret_cast<const T*>(from + i * 2 * shape.panel());
+    auto* k_to = reinterpret_cast<T*>(to + i * 2 * shape.panel());
+    for (int d = 0; d < shape.dim; ++d) k_to[size_t(d) * kPagePositions + to_slot] = k_from[size_t(d) * kPagePositions + from_slot];
+    const size_t v = size_t(shape.dim) * kPagePositions;
+    std::memcpy(k_to + v + size_t(to_slot) * shape.dim, k_from + v + size_t(from_slot) * shape.dim,
+          size_t(shape.dim) * sizeof(T));
+  }
 }
 }  // namespace
 
 void copy_position(const KvShape& shape, const std::byte* from, int from_slot, std::byte* to, int to_slot) {
-    if (shape.half) copy_slot<uint16_t>(shape, from, from_slot, to, to_slot);
-    else copy_slot<float>(shape, from, from_slot, to, to_slot);
+  if (shape.half) copy_slot<uint16_t>(shape, from, from_slot, to, to_slot);
+  else copy_slot<float>(shape, from, from_slot, to, to_slot);
 }
 
 PagePool::~PagePool() {
-    for (Page* page : idle_) {
-        ::operator delete(page->data, kAlignment);
-        delete page;
-    }
+  for (Page* page : idle_) {
+    ::operator delete(page->data, kAlignment);
+    delete page;
+  }
 }
 
 Page* PagePool::acquire() {
-    if (!idle_.empty()) {
-        Page* page = idle_.back();
-        idle_.pop_back();
-        page->references = 1;
-        return page;
-    }
-    if (shape_.page() > limit_ || bytes() > limit_ - shape_.page())
-        throw PassError("the KV cache is full: " + std::to_string(bytes() >> 20) + " of " + std::to_string(limit_ >> 20) +
-                        " MiB are in use; close sequences, shorten them or raise kv_memory");
-    auto page = std::make_unique<Page>();
-    idle_.reserve(pages_ + 1);  // so that release never allocates
-    page->data = static_cast<std::byte*>(::operator new(shape_.page(), kAlignment, std::nothrow));
-    if (page->data == nullptr)
-        throw PassError("out of memory: no " + std::to_string(shape_.page() >> 10) +
-                        " KiB left for the KV cache; close sequences or shorten them");
-    std::memset(page->data, 0, shape_.page());
+  if (!idle_.empty()) {
+    Page* page = idle_.back();
+    idle_.pop_back();
     page->references = 1;
-    ++pages_;
-    return page.release();
+    return page;
+  }
+  if (shape_.page() > limit_ || bytes() > limit_ - shape_.page())
+    throw PassError("the KV cache is full: " + std::to_string(bytes() >> 20) + " of " + std::to_string(limit_ >> 20) +
+            " MiB are in use; close sequences, shorten them or raise kv_memory");
+  auto page = std::make_unique<Page>();
+  idle_.reserve(pages_ + 1);  // so that release never allocates
+  page->data = static_cast<std::byte*>(::operator new(shape_.page(), kAlignment, std::nothrow));
+  if (page->data == nullptr)
+    throw PassError("out of memory: no " + std::to_string(shape_.page() >> 10) +
+            " KiB left for the KV cache; close sequences or shorten them");
+  std::memset(page->data, 0, shape_.page());
+  page->references = 1;
+  ++pages_;
+  return page.release();
 }
 
 Page* PagePool::share(Page* page) {
-    ++page->references;
-    return page;
+  ++page->references;
+  return page;
 }
 
 void PagePool::release(Page* page) {
-    if (--page->references > 0) return;
-    if (idle_.size() < kSpare) {
-        idle_.push_back(page);
-        return;
-    }
-    ::operator delete(page->data, kAlignment);
-    delete page;
-    --pages_;
+  if (--page->references > 0) return;
+  if (idle_.size() < kSpare) {
+    idle_.push_back(page);
+    return;
+  }
+  ::operator delete(page->data, kAlignment);
+  delete page;
+  --pages_;
 }
 
 Page* PagePool::writable(Page* page) {
-    if (page->references == 1) return page;
-    Page* own = acquire();
-    std::memcpy(own->data, page->data, shape_.page());
-    release(page);
-    return own;
+  if (page->references == 1) return page;
+  Page* own = acquire();
+  std::memcpy(own->data, page->data, shape_.page());
+  release(page);
+  return own;
 }
 
 void Sequence::reserve(int64_t upto) {
-    const size_t wanted = size_t((upto + kPage - 1) / kPage);
-    for (size_t i = size_t(length_ / kPage); i < pages_.size() && i < wanted; ++i) pages_[i] = pool_->writable(pages_[i]);
-    if (pages_.capacity() < wanted) pages_.reserve(wanted + wanted / 2 + 4);
-    while (pages_.size() < wanted) pages_.push_back(pool_->acquire());
+  const size_t wanted = size_t((upto + kPagePositions - 1) / kPagePositions);
+  for (size_t i = size_t(length_ / kPagePositions); i < pages_.size() && i < wanted; ++i) pages_[i] = pool_->writable(pages_[i]);
+  if (pages_.capacity() < wanted) pages_.reserve(wanted + wanted / 2 + 4);
+  while (pages_.size() < wanted) pages_.push_back(pool_->acquire());
 }
 
 void Sequence::truncate(int64_t length) {
-    const size_t kept = size_t((length + kPage - 1) / kPage);
-    while (pages_.size() > kept) {
-        pool_->release(pages_.back());
-        pages_.pop_back();
-    }
-    length_ = length;
+  const size_t kept = size_t((length + kPagePositions - 1) / kPagePositions);
+  while (pages_.size() > kept) {
+    pool_->release(pages_.back());
+    pages_.pop_back();
+  }
+  length_ = length;
 }
 
 std::unique_ptr<Sequence> Sequence::fork() const {
-    auto other = std::make_unique<Sequence>(pool_);
-    const size_t kept = size_t((length_ + kPage - 1) / kPage);
-    other->pages_.reserve(kept);
-    for (size_t i = 0; i < kept; ++i) other->pages_.push_back(pool_->share(pages_[i]));
-    other->length_ = length_;
-    return other;
+  auto other = std::make_unique<Sequence>(pool_);
+  const size_t kept = size_t((length_ + kPagePositions - 1) / kPagePositions);
+  other->pages_.reserve(kept);
+  for (size_t i = 0; i < kept; ++i) other->pages_.push_back(pool_->share(pages_[i]));
+  other->length_ = length_;
+  return other;
 }
 
 void Sequence::clear() { truncate(0); }

@@ -13,85 +13,86 @@
 #include <string>
 #include <vector>
 
+#include "pass_kernels.h"
+
 namespace forerun {
 
-constexpr int kPage = 64;
 
 // A pass or a sequence cannot go on; the message is for the user.
 struct PassError : std::runtime_error {
-    using std::runtime_error::runtime_error;
+  using std::runtime_error::runtime_error;
 };
 
 struct KvShape {
-    int layers = 0;
-    int kv_heads = 0;
-    int dim = 0;       // padded to a multiple of 16
-    bool half = true;  // fp16, otherwise fp32
+  int layers = 0;
+  int kv_heads = 0;
+  int dim = 0;       // padded to a multiple of 16
+  bool half = true;  // fp16, otherwise fp32
 
-    size_t element() const { return half ? 2 : 4; }
-    size_t panel() const { return size_t(dim) * kPage * element(); }  // K or V of one layer and head
-    size_t page() const { return size_t(layers) * kv_heads * 2 * panel(); }
-    size_t k_offset(int layer, int head) const { return (size_t(layer) * kv_heads + head) * 2 * panel(); }
-    size_t v_offset(int layer, int head) const { return k_offset(layer, head) + panel(); }
+  size_t element() const { return half ? 2 : 4; }
+  size_t panel() const { return size_t(dim) * kPagePositions * element(); }  // K or V of one layer and head
+  size_t page() const { return size_t(layers) * kv_heads * 2 * panel(); }
+  size_t k_offset(int layer, int head) const { return (size_t(layer) * kv_heads + head) * 2 * panel(); }
+  size_t v_offset(int layer, int head) const { return k_offset(layer, head) + panel(); }
 };
 
 struct Page {
-    std::byte* data = nullptr;
-    int references = 0;
+  std::byte* data = nullptr;
+  int references = 0;
 };
 
 // Owns every page of a model. Pages given back are kept for reuse, and freed where more than `kSpare` are idle.
 class PagePool {
-  public:
-    PagePool(KvShape shape, size_t limit) : shape_(shape), limit_(limit) {}
-    ~PagePool();
-    PagePool(const PagePool&) = delete;
-    PagePool& operator=(const PagePool&) = delete;
+ public:
+  PagePool(KvShape shape, size_t limit) : shape_(shape), limit_(limit) {}
+  ~PagePool();
+  PagePool(const PagePool&) = delete;
+  PagePool& operator=(const PagePool&) = delete;
 
-    Page* acquire();            // throws PassError when the limit or the memory is exhausted
-    Page* share(Page* page);    // one more owner
-    void release(Page* page);   // one owner fewer
-    Page* writable(Page* page);  // the page itself, or a copy where others own it too (the caller's share moves)
+  Page* acquire();            // throws PassError when the limit or the memory is exhausted
+  Page* share(Page* page);    // one more owner
+  void release(Page* page);   // one owner fewer
+  Page* writable(Page* page);  // the page itself, or a copy where others own it too (the caller's share moves)
 
-    const KvShape& shape() const { return shape_; }
-    size_t bytes() const { return pages_ * shape_.page(); }  // held, idle pages included
+  const KvShape& shape() const { return shape_; }
+  size_t bytes() const { return pages_ * shape_.page(); }  // held, idle pages included
 
-  private:
-    static constexpr size_t kSpare = 16;
-    KvShape shape_;
-    size_t limit_;
-    size_t pages_ = 0;
-    std::vector<Page*> idle_;
+ private:
+  static constexpr size_t kSpare = 16;
+  KvShape shape_;
+  size_t limit_;
+  size_t pages_ = 0;
+  std::vector<Page*> idle_;
 };
 
 // One sequence: `length` committed tokens, and the pages that hold them.
 class Sequence {
-  public:
-    explicit Sequence(std::shared_ptr<PagePool> pool) : pool_(std::move(pool)) {}
-    ~Sequence() { clear(); }
-    Sequence(const Sequence&) = delete;
-    Sequence& operator=(const Sequence&) = delete;
+ public:
+  explicit Sequence(std::shared_ptr<PagePool> pool) : pool_(std::move(pool)) {}
+  ~Sequence() { clear(); }
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
 
-    int64_t length() const { return length_; }
-    // Makes positions [length, upto) writable; what it added stays when it throws and is cut by `trim`.
-    void reserve(int64_t upto);
-    // Cuts to `length` tokens and gives back the pages past it.
-    void truncate(int64_t length);
-    void trim() { truncate(length_); }
-    // `length` tokens are now committed; they were written into reserved positions.
-    void grow(int64_t length) { length_ = length; }
-    std::unique_ptr<Sequence> fork() const;
-    void clear();
+  int64_t length() const { return length_; }
+  // Makes positions [length, upto) writable; what it added stays when it throws and is cut by `trim`.
+  void reserve(int64_t upto);
+  // Cuts to `length` tokens and gives back the pages past it.
+  void truncate(int64_t length);
+  void trim() { truncate(length_); }
+  // `length` tokens are now committed; they were written into reserved positions.
+  void grow(int64_t length) { length_ = length; }
+  std::unique_ptr<Sequence> fork() const;
+  void clear();
 
-    std::byte* page(int64_t index) const { return pages_[size_t(index)]->data; }
+  std::byte* page(int64_t index) const { return pages_[size_t(index)]->data; }
 
-    bool busy = false;    // an open pass writes to it
-    bool closed = false;
+  bool busy = false;    // an open pass writes to it
+  bool closed = false;
 
-  private:
-    std::shared_ptr<PagePool> pool_;
-    std::vector<Page*> pages_;
-    int64_t length_ = 0;
+ private:
+  std::shared_ptr<PagePool> pool_;
+  std::vector<Page*> pages_;
+  int64_t length_ = 0;
 };
 
 // Copies one position of every layer and head from a page to another.
