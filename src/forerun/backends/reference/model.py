@@ -1,0 +1,225 @@
+"""The reference decoder behind the `Model` protocol: feeds in, rows placed, one pass, and the transaction around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.backends.kv import Placement, SequenceKV, place
+from forerun.backends.reference.attention import groups_of
+from forerun.backends.reference.decoder import FINAL_NORM, Decoder, Rows
+from forerun.backends.reference.layers import Dequantised, Tensors
+from forerun.backends.reference.workers import Workers
+from forerun.core.draft import ROOT
+from forerun.core.protocols import KV, NOTHING, Feed, Floats, ModelInfo, Needs
+from forerun.errors import BackendError
+from forerun.weights import Weights, open_weights
+from forerun.weights.spec import Spec
+
+
+class ReferenceModel:
+    """A decoder of the Llama family in fp32 numpy, batch-invariant bit for bit. One pass at a time per sequence.
+
+    tensors: fp32 by canonical name, as `spec` describes them; read once, here.
+    name: what results call it, by default the name in `spec`. usable_vocab: ids from here on are padding.
+    context: a smaller context than the model's. threads: cores to use; the result does not depend on it.
+
+    Raises UnsupportedModelError or ModelFileError where the tensors do not fit the description.
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        tensors: Tensors,
+        *,
+        name: str | None = None,
+        usable_vocab: int | None = None,
+        context: int | None = None,
+        threads: int | None = None,
+    ) -> None:
+        self.spec = spec
+        self._workers = Workers(threads)
+        self._decoder: Decoder | None = Decoder(spec, tensors, self._workers)
+        self._info = ModelInfo(
+            name=name or spec.name,
+            backend="reference",
+            vocab_size=spec.vocab_size,
+            usable_vocab=min(spec.vocab_size, usable_vocab or spec.vocab_size),
+            context=min(spec.context, context or spec.context),
+            hidden=spec.layers,
+            width=spec.width,
+        )
+
+    @classmethod
+    def from_weights(
+        cls,
+        weights: Weights,
+        *,
+        name: str | None = None,
+        usable_vocab: int | None = None,
+        context: int | None = None,
+        threads: int | None = None,
+    ) -> ReferenceModel:
+        """Decode the weights of an opened file to fp32 (four bytes a weight). Arguments and errors as above."""
+        tensors = Dequantised(weights.tensors)
+        return cls(weights.spec, tensors, name=name, usable_vocab=usable_vocab, context=context, threads=threads)
+
+    @classmethod
+    def load(cls, path: str | Path, *, context: int | None = None, threads: int | None = None) -> ReferenceModel:
+        """From a GGUF file or a Hugging Face folder. Raises what `open_weights` raises."""
+        return cls.from_weights(open_weights(path), context=context, threads=threads)
+
+    @property
+    def info(self) -> ModelInfo:
+        return self._info
+
+    def open(self) -> SequenceKV:
+        return SequenceKV(self, self.spec.layers, self.spec.kv_heads, self.spec.head_dim)
+
+    @contextmanager
+    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ReferenceScored]:
+        """One pass over all feeds; see `core.protocols.Model`. Memory is taken before anything is computed."""
+        decoder, kvs = self._check(feeds, needs)
+        shares = _shares(feeds, kvs, needs)
+        try:
+            scored = _run(decoder, shares, needs)
+        except BaseException as error:
+            for kv in kvs:
+                kv.roll_back()
+            if isinstance(error, MemoryError):
+                raise BackendError(
+                    f"{self._info.name}: out of memory in a pass: run fewer sequences at a time"
+                ) from error
+            raise
+        try:
+            yield scored
+        finally:
+            scored.end()
+
+    def close(self) -> None:
+        """Release the weights; sequences can only be closed afterwards."""
+        self._decoder = None
+        self._workers.close()
+
+    def _check(self, feeds: Sequence[Feed], needs: Needs) -> tuple[Decoder, list[SequenceKV]]:
+        """Everything that can be wrong with a pass, before it touches anything."""
+        info = self._info
+        if self._decoder is None:
+            raise BackendError(f"{info.name} is closed: load it again")
+        for layer in needs.hidden:
+            if not FINAL_NORM <= layer < info.hidden:
+                raise BackendError(f"{info.name} has no layer {layer}: ask for 0 to {info.hidden - 1}, or -1")
+        kvs = [self._own(feed.kv) for feed in feeds]
+        if len({id(kv) for kv in kvs}) < len(kvs):
+            raise BackendError("a sequence is fed twice in one pass: fork it, or use two passes")
+        for feed, kv in zip(feeds, kvs, strict=True):
+            if not feed.forced:
+                raise BackendError("a feed has no forced token: give at least the last committed one")
+            for token in (*feed.forced, *feed.draft.tokens):
+                if not 0 <= token < info.vocab_size:
+                    raise BackendError(
+                        f"token id {token} is not one of {info.name}'s {info.vocab_size}: use this model's tokenizer"
+                    )
+            reach = kv.length + len(feed.forced) + max(feed.draft.depths, default=0)
+            if reach > info.context:
+                raise BackendError(
+                    f"a pass reaches position {reach}, {info.name} holds {info.context} tokens: shorten the text or the draft"
+                )
+        return self._decoder, kvs
+
+    def _own(self, kv: KV) -> SequenceKV:
+        if not isinstance(kv, SequenceKV) or kv.owner is not self:
+            raise BackendError(f"{self._info.name} cannot read a sequence that it did not open: use its `open`")
+        if kv.closed:
+            raise BackendError("a closed sequence cannot be fed: open a new one")
+        if kv.in_pass:
+            raise BackendError("a sequence is already in a pass: leave that one first")
+        return kv
+
+
+class ReferenceScored:
+    """Rows of one pass; `commit` works until the pass is left."""
+
+    def __init__(self, shares: Sequence[_Share], logits: Floats, hidden: dict[int, Floats]) -> None:
+        self._shares = shares
+        self._logits = logits
+        self._hidden = hidden
+        self._committed: set[int] = set()
+        self._open = True
+
+    def logits(self, index: int) -> Floats:
+        return self._logits[self._shares[index].wanted]
+
+    def hidden(self, index: int, layer: int) -> Floats:
+        return self._hidden[layer][self._shares[index].rows]
+
+    def commit(self, index: int, path: Sequence[int]) -> None:
+        """Raises BackendError after the pass, a second time, or for a sequence closed meanwhile; ValueError where
+        `path` does not lead from the root down."""
+        share = self._shares[index]
+        if not self._open or index in self._committed or share.kv.closed:
+            raise BackendError("nothing to commit: the pass was left, the feed committed, or its sequence closed")
+        parent = ROOT
+        for node in path:
+            if not 0 <= node < len(share.feed.draft) or share.feed.draft.parents[node] != parent:
+                raise ValueError(f"path {list(path)} does not lead from the root down: node {node} follows {parent}")
+            parent = node
+        share.kv.keep(path)
+        self._committed.add(index)
+
+    def end(self) -> None:
+        """Roll back what was not committed."""
+        self._open = False
+        for share in self._shares:
+            share.kv.roll_back()
+
+
+@dataclass(frozen=True, eq=False)
+class _Share:
+    """One feed's part of a pass: its rows, and where its logits lie among those that were asked for."""
+
+    feed: Feed
+    kv: SequenceKV
+    placement: Placement
+    rows: slice
+    wanted: slice
+
+
+def _shares(feeds: Sequence[Feed], kvs: Sequence[SequenceKV], needs: Needs) -> list[_Share]:
+    """All feeds' rows, one feed after the other."""
+    shares: list[_Share] = []
+    row = asked = 0
+    for feed, kv in zip(feeds, kvs, strict=True):
+        placement = place(kv.length, len(feed.forced), feed.draft)
+        rows = len(placement.positions)
+        wanted = rows if needs.every_row else int(feed.logits) * (1 + len(feed.draft))
+        shares.append(_Share(feed, kv, placement, slice(row, row + rows), slice(asked, asked + wanted)))
+        row, asked = row + rows, asked + wanted
+    return shares
+
+
+def _run(decoder: Decoder, shares: Sequence[_Share], needs: Needs) -> ReferenceScored:
+    for share in shares:
+        share.kv.begin(len(share.feed.forced), len(share.feed.draft))
+    # The rows whose logits are wanted are the last ones of a feed.
+    wanted = [np.arange(s.rows.stop - (s.wanted.stop - s.wanted.start), s.rows.stop) for s in shares]
+    rows = Rows(
+        tokens=_joined([np.array((*s.feed.forced, *s.feed.draft.tokens), np.int64) for s in shares]),
+        positions=_joined([s.placement.positions for s in shares]),
+        writes=[(s.kv, s.rows) for s in shares],
+        groups=[group for s in shares for group in groups_of(s.kv, s.placement, s.rows.start)],
+        logits=_joined(wanted),
+        hidden=frozenset(needs.hidden),
+    )
+    # Broken weights make broken logits, not warnings: the engine reports them.
+    with np.errstate(all="ignore"):
+        return ReferenceScored(shares, *decoder.run(rows))
+
+
+def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(parts) if parts else np.zeros(0, np.int64)

@@ -1,0 +1,52 @@
+"""A few threads that share one pass's arithmetic. Which thread computes what never changes a bit of the result."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+
+import numpy as np
+
+Task = Callable[[], None]
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+class Workers:
+    """Runs independent tasks on up to `threads` threads, the caller's own among them."""
+
+    def __init__(self, threads: int | None = None) -> None:
+        self.threads = max(1, usable_cores() if threads is None else threads)
+        self._pool = ThreadPoolExecutor(self.threads - 1, "forerun-reference") if self.threads > 1 else None
+
+    def run(self, tasks: Sequence[Task]) -> None:
+        """Run all tasks and return when every one has ended; raises what a task raised."""
+        if self._pool is None or len(tasks) < 2:
+            for task in tasks:
+                task()
+            return
+        others = [self._pool.submit(_quietly, task) for task in tasks[1:]]
+        try:
+            tasks[0]()
+        finally:
+            wait(others)
+        for other in others:
+            other.result()
+
+    def close(self) -> None:
+        """End the threads. Tasks run on the caller's thread from then on."""
+        if self._pool is not None:
+            self._pool.shutdown()
+            self._pool = None
+
+
+def _quietly(task: Task) -> None:
+    # Broken weights make broken logits, which the engine reports; numpy's error state does not cross threads.
+    with np.errstate(all="ignore"):
+        task()
