@@ -1,0 +1,346 @@
+"""Known ways to get it wrong, planted on purpose: the comparison that the exact suite makes must fail for each.
+
+Every one has been a real bug somewhere in the field. A rule that passes here is a hole in the suite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from forerun.core.draft import ROOT, Draft
+from forerun.core.outcome import Verdict
+from forerun.core.protocols import Chance, Target, Verifier
+from forerun.verifiers.block import Block, joint_weights, stopping
+from forerun.verifiers.kseq import KSeq
+from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
+from forerun.verifiers.rejection import Rejection
+from forerun.verifiers.traversal import Traversal
+from forerun.verifiers.typical import Typical
+from tests.exact.drafting import chain, looked_up, tree
+from tests.exact.enumeration import Drafting, Table, Text, committed_law, fractions, plain_law, random_table
+
+P, Q = random_table("p", 3), random_table("q", 3)
+TOY_P = Table(3, lambda text: fractions(5, 3, 2))
+TOY_Q = Table(3, lambda text: fractions(2, 5, 3))
+# A path of weight .8, after which two tokens are left over in different shares under the weight and without it.
+STEP_P = Table(3, lambda text: fractions(9, 9, 2) if text else fractions(4, 3, 3))
+STEP_Q = Table(3, lambda text: fractions(1, 3, 6) if text else fractions(5, 3, 2))
+
+
+def lawful(verifier: Verifier, model: Table, drafting: Drafting, length: int = 3) -> bool:
+    """The comparison under test."""
+    return committed_law(verifier, model, drafting, length) == plain_law(model, length)
+
+
+class Wrong:
+    """A rule under test; each subclass has one mistake."""
+
+    name = "wrong"
+    exact = True
+    shares_noise = False
+    wants_beliefs = False
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        path: list[int] = []
+        node = ROOT
+        while True:
+            accepted, law = self.children(draft, node, target.law(node), chance)
+            if accepted is None:
+                return Verdict(tuple(path), chance.draw(law))
+            path.append(accepted)
+            node = accepted
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        raise NotImplementedError
+
+
+class IndependentTests(Wrong):
+    """Siblings tested against the original p, as if each were alone."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        residual = p
+        for child in draft.children(node):
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            if chance.flip(acceptance(p[token], q[token])):
+                return child, p
+            residual = normalised(excess(residual, q), residual)
+        return None, residual
+
+
+class ResidualFromTarget(Wrong):
+    """After a refusal the bonus comes from p instead of norm((p - q)+)."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        for child in draft.children(node):
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            if chance.flip(acceptance(p[token], q[token])):
+                return child, p
+        return None, p
+
+
+class RawRatio(Wrong):
+    """The ratio uses q before temperature; the draft was drawn after it."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        for child in draft.children(node):
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            raw = np.array([Fraction(1, 1 + i) for i in range(len(q))], dtype=object) * q
+            raw = raw / raw.sum()
+            if chance.flip(acceptance(p[token], raw[token])):
+                return child, p
+            p = normalised(excess(p, raw), p)
+        return None, p
+
+
+class ForgetsReplacement(Wrong):
+    """Siblings drawn without replacement, judged as if drawn with it."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        for child in draft.children(node):
+            assert draft.q is not None
+            q, token = draft.q[child], draft.tokens[child]
+            assert q is not None
+            if chance.flip(acceptance(p[token], q[token])):
+                return child, p
+            p = normalised(excess(p, q), p)
+        return None, p
+
+
+class ReusedFlip(Wrong):
+    """One uniform number for all siblings of a node: a refusal tells something about the next test."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        refused_below = Fraction(0)
+        for child in draft.children(node):
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            bar = acceptance(p[token], q[token])
+            if bar > refused_below:
+                if chance.flip((bar - refused_below) / (1 - refused_below)):
+                    return child, p
+                refused_below = bar
+            p = normalised(excess(p, q), p)
+        return None, p
+
+
+class AcceptsByThreshold(Wrong):
+    """Accepts what the target finds likely enough, and calls that lossless."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        for child in draft.children(node):
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            if 2 * p[token] >= q[token]:
+                return child, p
+            p = normalised(excess(p, q), p)
+        return None, p
+
+
+class BonusFromDrafter(Wrong):
+    """After full acceptance the extra token comes from the drafter's last law."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        children = draft.children(node)
+        if not children and node != ROOT:
+            return None, proposal(draft, node, p)
+        for child in children:
+            token, q = draft.tokens[child], proposal(draft, child, p)
+            if chance.flip(acceptance(p[token], q[token])):
+                return child, p
+            p = normalised(excess(p, q), p)
+        return None, p
+
+
+class DropsLastAccepted(Wrong):
+    """Refuses a token that it had accepted because of what it is."""
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        verdict = Rejection().verify(draft, target, chance)
+        if verdict.path and draft.tokens[verdict.path[-1]] == 0:
+            kept = verdict.path[:-1]
+            return Verdict(kept, chance.draw(target.law(kept[-1] if kept else ROOT)))
+        return verdict
+
+
+class StopsAtFirstFailure(Wrong):
+    """Block verification's probabilities, tested from the front and stopped at the first failure."""
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        laws = [target.law(node) for node in range(ROOT, len(draft))]
+        q = [proposal(draft, node, laws[0]) for node in range(len(draft))]
+        weights = joint_weights(draft, laws, q)
+        kept = 0
+        while kept < len(draft):
+            at = kept + 1
+            last = at == len(draft)
+            bar = weights[at] if last else stopping(weights[at], excess(weights[at] * laws[at], q[at]).sum())
+            if not chance.flip(bar):
+                break
+            kept = at
+        if kept == len(draft):
+            return Verdict(tuple(range(kept)), chance.draw(laws[kept]))
+        residual = normalised(excess(weights[kept] * laws[kept], q[kept]), laws[kept])
+        return Verdict(tuple(range(kept)), chance.draw(residual))
+
+
+class TokenResidualInBlock(Wrong):
+    """Block verification that draws the correction from norm((p - q)+) instead of norm((p_tau p - q)+)."""
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        verdict = Block().verify(draft, target, chance)
+        kept = len(verdict.path)
+        if kept == len(draft):
+            return verdict
+        p = target.law(kept - 1)
+        return Verdict(verdict.path, chance.draw(normalised(excess(p, proposal(draft, kept, p)), p)))
+
+
+class LeavesUpWithoutWeights(Wrong):
+    """Tests leaves from the bottom up, but with each token's own ratio instead of the path's weight."""
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        for leaf in reversed(range(len(draft))):
+            p = target.law(draft.parents[leaf])
+            if chance.flip(acceptance(p[draft.tokens[leaf]], proposal(draft, leaf, p)[draft.tokens[leaf]])):
+                return Verdict(draft.path_to(leaf), chance.draw(target.law(leaf)))
+        return Verdict((), chance.draw(target.law(ROOT)))
+
+
+class SmallRho(Wrong):
+    """K-SEQ with rho = 1: each sibling tested with min(1, p / q), and what is missing clipped."""
+
+    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+        children = draft.children(node)
+        if not children:
+            return None, p
+        q = proposal(draft, children[0], p)
+        for child in children:
+            token = draft.tokens[child]
+            if chance.flip(acceptance(p[token], q[token])):
+                return child, p
+        taken = np.minimum(q, p)
+        beta = taken.sum()
+        return None, normalised(np.maximum(p - taken * (1 - (1 - beta) ** len(children)) / beta, 0), p)
+
+
+class ReusedResidualNoise(Wrong):
+    """The correction is drawn with the number that had drawn the refused token: it knows where that number lies."""
+
+    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+        assert len(draft) == 1
+        p = target.law(ROOT)
+        q, token = proposal(draft, 0, p), draft.tokens[0]
+        if chance.flip(acceptance(p[token], q[token])):
+            return Verdict((0,), chance.draw(target.law(0)))
+        residual = normalised(excess(p, q), p)
+        low, high = sum(q[:token]), sum(q[: token + 1])
+        ends = np.cumsum(residual)
+        overlap = [max(Fraction(0), min(high, end) - max(low, end - r)) for end, r in zip(ends, residual, strict=True)]
+        return Verdict((), chance.draw(np.array(overlap, dtype=object)))
+
+
+WRONG_RULES: dict[str, tuple[Verifier, Drafting]] = {
+    "independent tests": (IndependentTests(), tree(Q, (2,), with_replacement=True)),
+    "independent tests, three": (IndependentTests(), tree(Q, (3,), with_replacement=True)),
+    "residual from the target": (ResidualFromTarget(), chain(Q, 1)),
+    "raw q in the ratio": (RawRatio(), chain(Q, 1)),
+    "forgets replacement": (ForgetsReplacement(), tree(Q, (2,))),
+    "reused flip": (ReusedFlip(), tree(Q, (2,))),
+    "accepts by a threshold": (AcceptsByThreshold(), chain(Q, 1)),
+    "bonus from the drafter": (BonusFromDrafter(), chain(Q, 1)),
+    "drops the last accepted token": (DropsLastAccepted(), chain(Q, 2)),
+    "block, stopped at the first failure": (StopsAtFirstFailure(), chain(Q, 2)),
+    "leaves up without weights": (LeavesUpWithoutWeights(), tree(Q, (1, 1))),
+    "K-SEQ with too small a rho": (SmallRho(), tree(Q, (2,), with_replacement=True)),
+    "reused residual noise": (ReusedResidualNoise(), chain(Q, 1)),
+    "typical acceptance taken for exact": (Typical(), looked_up(3, (1,))),
+}
+
+
+@pytest.mark.parametrize("case", WRONG_RULES)
+def test_a_wrong_rule_is_caught(case: str) -> None:
+    verifier, drafting = WRONG_RULES[case]
+    assert not lawful(verifier, P, drafting)
+
+
+def test_the_wrong_residual_in_block_verification_is_caught() -> None:
+    assert lawful(Block(), STEP_P, chain(STEP_Q, 2))
+    assert not lawful(TokenResidualInBlock(), STEP_P, chain(STEP_Q, 2))
+
+
+def drops_drawn(drafter: Table, length: int, dropped: Callable[[int, Law], bool]) -> Drafting:
+    """A chain whose drafter throws a drawn token away because of its value."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        whole = chain(drafter, length)(text, chance)
+        assert whole.q is not None
+        for node, (token, q) in enumerate(zip(whole.tokens, whole.q, strict=True)):
+            assert q is not None
+            if dropped(token, q):
+                return whole.keep(range(node))
+        return whole
+
+    return drafting
+
+
+def sorted_siblings(drafter: Table) -> Drafting:
+    """Siblings drawn without replacement, then put in order of probability."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        drawn = tree(drafter, (2,))(text, chance)
+        q = drafter.law(text)
+        tokens = tuple(sorted(drawn.tokens, key=lambda token: -q[token]))
+        return Draft(tokens, drawn.parents, drawn.q, drawn.with_replacement)
+
+    return drafting
+
+
+def deduplicated(drafter: Table) -> Drafting:
+    """A deterministic child first, then a drawn one that is left out when it repeats it."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        q = drafter.law(text)
+        token = chance.draw(q)
+        return Draft((0,), (-1,), (None,)) if token == 0 else Draft((0, token), (-1, -1), (None, q))
+
+    return drafting
+
+
+def peeking(model: Table, drafter: Table) -> Drafting:
+    """A budget decided after looking at the tokens drafted: long when they look good, else nothing."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        whole = chain(drafter, 2)(text, chance)
+        return whole if whole.tokens[0] == int(np.argmax(model.law(text))) else whole.keep(())
+
+    return drafting
+
+
+WRONG_DRAFTERS: dict[str, Drafting] = {
+    "drops a drawn token by its value": drops_drawn(Q, 2, lambda token, q: token == 0),
+    "drops a drawn token of low probability": drops_drawn(Q, 2, lambda token, q: bool(q[token] < q.max())),
+    "sorts siblings": sorted_siblings(Q),
+    "leaves out a drawn repeat": deduplicated(Q),
+    "decides the budget after drawing": peeking(P, Q),
+}
+
+
+@pytest.mark.parametrize("rule", [Rejection(), Block(), Traversal(), KSeq()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("case", WRONG_DRAFTERS)
+def test_a_wrong_drafter_is_caught(rule: Verifier, case: str) -> None:
+    assert not lawful(rule, P, WRONG_DRAFTERS[case])
+
+
+def test_dropping_the_second_token_gives_55_to_45() -> None:
+    p = Table(2, lambda text: fractions(1, 1))
+    q = Table(2, lambda text: fractions(9, 1))
+    drafting = drops_drawn(q, 1, lambda token, law: token == 1)
+    assert committed_law(Rejection(), p, drafting, 1) == {(0,): Fraction(55, 100), (1,): Fraction(45, 100)}
+
+
+def test_right_rules_pass_the_same_comparison() -> None:
+    for rule in (Rejection(), Block(), Traversal(), KSeq()):
+        assert lawful(rule, P, tree(Q, (2,)))
+        assert lawful(rule, TOY_P, chain(TOY_Q, 2))
