@@ -35,11 +35,11 @@ class Gate:
         """Learn from a speculating round: tokens it wrote, less the plain rounds that its seconds would have bought."""
         if not self.open:
             if gain > 0.0:
-                self.open, self._mean, self._rounds = True, gain, 0
+                self.open, self._mean, self._rounds = True, 0.0, 0
             else:
                 self._close()
             return
-        self._mean = gain if self._rounds == 0 and self._mean == 0.0 else _FADE * self._mean + (1.0 - _FADE) * gain
+        self._mean = _FADE * self._mean + (1.0 - _FADE) * gain
         self._rounds += 1
         if self._rounds >= _PATIENCE and self._mean < 0.0:
             self._close()

@@ -1,0 +1,111 @@
+"""Sizes that pay: more nodes where rows are cheap and likely, none where they are dear, over all requests together."""
+
+from __future__ import annotations
+
+import pytest
+
+from forerun.controllers import CostCurve, Goodput
+from forerun.core.draft import EMPTY, Draft
+from forerun.core.outcome import Outcome, Seconds
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling
+
+FLAT = {1: 1.0, 64: 1.0}
+STEEP = {1: 1.0, 64: 64.0}
+
+
+def request() -> Request:
+    return Request([1, 2], Sampling())
+
+
+def chain(*scores: float, source: str = "s", first: int = 0) -> Draft:
+    return Draft(
+        tuple(range(first, first + len(scores))), tuple(range(-1, len(scores) - 1)), scores=scores, source=source
+    )
+
+
+def test_takes_everything_where_rows_are_free_and_nothing_where_they_are_dear() -> None:
+    draft = chain(0.6, 0.6, 0.6)
+    assert Goodput(CostCurve(FLAT)).trim([request()], [draft], 0.0) == [draft]
+    assert len(Goodput(CostCurve(STEEP)).trim([request()], [draft], 0.0)[0]) == 0
+
+
+def test_cuts_where_the_marginal_node_stops_paying() -> None:
+    # T = 1 + 0.2 (rows - 1): with chances .9, .81, .73, ... the best cut is where E / T peaks.
+    curve = CostCurve({1: 1.0, 64: 1.0 + 0.2 * 63})
+    draft = chain(*[0.9] * 12)
+    [kept] = Goodput(curve).trim([request()], [draft], 0.0)
+    rates = [(1 + sum(0.9**i for i in range(1, k + 1))) / (1 + 0.2 * k) for k in range(13)]
+    assert len(kept) == max(range(13), key=rates.__getitem__) > 0
+
+
+def test_nodes_go_to_the_request_that_is_more_predictable() -> None:
+    curve = CostCurve({1: 1.0, 2: 1.0, 4: 1.05, 8: 6.0})
+    sure, unsure = chain(0.95, 0.95, source="a"), chain(0.1, 0.1, source="b")
+    kept = Goodput(curve).trim([request(), request()], [unsure, sure], 0.0)
+    assert [len(k) for k in kept] == [0, 2]
+
+
+def test_drawn_siblings_are_cut_from_the_last() -> None:
+    import numpy as np
+
+    q = np.full(4, 0.25)
+    tree = Draft((0, 1, 2), (-1, -1, -1), q=(q, q, q), scores=(0.2, 0.2, 0.2), source="m")
+    goodput = Goodput(CostCurve({1: 1.0, 2: 1.1, 3: 1.2, 4: 9.0}))
+    # Observed: only the third sibling is ever right. The first two may still not be skipped.
+    for _ in range(100):
+        goodput.calibration.observe(Draft((0,), (-1,), scores=(0.2,), source="m"), [9])
+    [kept] = goodput.trim([request()], [tree], 0.0)
+    assert kept.tokens == tree.tokens[: len(kept)]
+
+
+def play(goodput: Goodput, right: float, rounds: int, cost: dict[int, float], draft_cost: float = 0.0) -> list[int]:
+    """Rounds of one request whose drafts of four nodes are right with the given frequency; nodes verified per round."""
+    curve, one, verified = CostCurve(cost), request(), []
+    for index in range(rounds):
+        [budget] = goodput.budgets([one])
+        draft = chain(*[0.5] * min(4, budget))
+        [kept] = goodput.trim([one], [draft], draft_cost * len(draft))
+        good = (index * 0.618034) % 1.0 < right
+        accepted = len(kept) if good else 0
+        tokens = (*range(accepted), accepted if good else 99)
+        seconds = Seconds(draft_cost * len(draft), curve(1 + len(kept)), 0.0)
+        goodput.observe([Outcome(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
+        verified.append(len(kept))
+    return verified
+
+
+def test_learns_to_speculate_and_not_to() -> None:
+    cost = {1: 1.0, 64: 1.0 + 0.15 * 63}
+    assert sum(play(Goodput(CostCurve(cost)), 0.9, 200, cost)[-50:]) > 100
+    assert sum(play(Goodput(CostCurve(cost)), 0.02, 400, cost)[-200:]) < 20
+
+
+def test_a_dear_drafter_that_misses_is_not_run_but_probed() -> None:
+    cost = {1: 1.0, 64: 1.3}
+    goodput = Goodput(CostCurve(cost))
+    verified = play(goodput, 0.05, 600, cost, draft_cost=0.4)
+    assert sum(count > 0 for count in verified[-300:]) < 15
+    goodput = Goodput(CostCurve(cost))
+    assert sum(count > 0 for count in play(goodput, 0.95, 300, cost, draft_cost=0.1)[-100:]) > 90
+
+
+def test_comes_back_when_the_text_becomes_predictable_again() -> None:
+    cost = {1: 1.0, 64: 1.0 + 0.15 * 63}
+    goodput = Goodput(CostCurve(cost))
+    play(goodput, 0.02, 300, cost)
+    assert sum(play(goodput, 0.95, 400, cost)[-50:]) > 100
+
+
+def test_ended_requests_are_forgotten() -> None:
+    goodput, one = Goodput(CostCurve(FLAT)), request()
+    goodput.trim([one], [chain(0.5)], 0.0)
+    goodput.forget(one)
+    goodput.forget(one)
+    assert goodput._held == {}
+
+
+@pytest.mark.parametrize("requests", [1, 8])
+def test_no_drafts_cost_nothing(requests: int) -> None:
+    live = [request() for _ in range(requests)]
+    assert Goodput(CostCurve(FLAT)).trim(live, [EMPTY] * requests, 0.0) == [EMPTY] * requests
