@@ -149,7 +149,7 @@ void Batch::normalise(const float* x, const Vector& weight, float* out, bool qua
   if (quantise) model_.activations.reset(count(), width);
   each_row(2 * width, [&](std::size_t r) {
     model_.kernels->rms_norm(x + r * width, weight.data(), shape_.norm_eps, width, out + r * width);
-    if (quantise) model_.linear->quantise_row(out + r * width, r, model_.activations);
+    if (quantise) quantise_row(*model_.linear, out + r * width, r, model_.activations);
   });
 }
 
@@ -266,7 +266,7 @@ void Batch::attend(std::size_t index) {
         model_.kernels->combine(from, segments, queries * part, dim, head_dim, out + head * head_dim);
       }
     }
-    model_.linear->quantise_row(out, r, model_.activations);
+    quantise_row(*model_.linear, out, r, model_.activations);
   });
 }
 
@@ -280,7 +280,7 @@ void Batch::feed_forward(std::size_t index) {
   model_.activations.reset(n, ffn);
   each_row(4 * ffn, [&](std::size_t r) {
     (shape_.gelu ? model_.kernels->gelu_gate : model_.kernels->silu_gate)(gate + r * ffn, up + r * ffn, ffn);
-    model_.linear->quantise_row(gate + r * ffn, r, model_.activations);
+    quantise_row(*model_.linear, gate + r * ffn, r, model_.activations);
   });
   residual(layer.down, nullptr, layer.post_ffn_norm, gate, ffn);
 }

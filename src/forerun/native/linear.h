@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "isa.h"
+#include "kernels.h"
 #include "pool.h"
 
 namespace forerun {
@@ -35,12 +36,12 @@ class PackedMatrix {
   PackedMatrix() = default;
 
   // `data` holds `rows` rows as GGUF stores them. Throws std::invalid_argument on sizes that do not fit, std::bad_alloc.
-  static PackedMatrix pack(Kind kind, std::size_t rows, std::size_t cols, const std::uint8_t* data, std::size_t bytes);
+  static PackedMatrix pack(Kind kind, std::size_t rows, std::size_t cols, const std::uint8_t* data, std::size_t bytes, Pool* pool = nullptr);
   // Size of the blob, a multiple of 64.
   static std::size_t packed_bytes(Kind kind, std::size_t rows, std::size_t cols);
   // Writes the blob to `destination` (aligned to 64 bytes, exactly packed_bytes long).
   static void pack_into(Kind kind, std::size_t rows, std::size_t cols, const std::uint8_t* data, std::size_t bytes,
-                        std::uint8_t* destination, std::size_t destination_bytes);
+                        std::uint8_t* destination, std::size_t destination_bytes, Pool* pool = nullptr);
   // A view of a blob that outlives it; everything in the header is checked, std::invalid_argument if it is not one of ours.
   static PackedMatrix view(const std::uint8_t* blob, std::size_t bytes);
 
@@ -68,30 +69,23 @@ void dequantise_row(const PackedMatrix& weights, std::size_t row, float* out);
 void quantise_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
 void quantise_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
 
-// Rows of activations as int8 with one fp32 scale per group of 32, in tiles of at most `max_tile` rows. Reused between calls.
-// Columns are padded with zeros to a multiple of 32.
+// Rows of activations as int8 with one fp32 scale per group of 32, in tiles of at most max_tile rows (kernels.h has the layout).
+// Reused between calls; columns are padded with zeros to a multiple of 32.
 class Activations {
  public:
-  static constexpr std::size_t max_tile = 8;
-  // Bytes of one row in one group: 32 codes, scale, scale * sum, minus the sums of the two halves.
-  static constexpr std::size_t record = 48;
-
   void reset(std::size_t rows, std::size_t cols);
   std::size_t rows() const { return rows_; }
   std::size_t cols() const { return cols_; }
   std::size_t groups() const { return groups_; }
   std::size_t tiles() const { return tiles_; }
   std::size_t tile_begin(std::size_t tile) const { return tile * rows_ / tiles_; }
-  std::size_t tile_rows(std::size_t tile) const { return tile_begin(tile + 1) - tile_begin(tile); }
-  std::size_t tile_of(std::size_t row) const;
-  // Group g of a tile of R rows lies at tile_data + g * R * record: R*32 int8, R scales, R scaled sums, R and R negated half sums.
-  std::uint8_t* tile_data(std::size_t tile) { return data_ + tile_begin(tile) * groups_ * record; }
-  const std::uint8_t* tile_data(std::size_t tile) const { return data_ + tile_begin(tile) * groups_ * record; }
+  std::uint8_t* tile_data(std::size_t tile) { return data() + tile_begin(tile) * groups_ * record_bytes; }
+  const std::uint8_t* data() const;
+  std::uint8_t* data();
 
  private:
   std::size_t rows_ = 0, cols_ = 0, groups_ = 0, tiles_ = 1;
   std::vector<std::uint8_t> storage_;
-  std::uint8_t* data_ = nullptr;
 };
 
 // What a product reads: the quantised rows for quantised weights, the floats for dense ones. Either may be absent if no task needs it.
@@ -111,18 +105,14 @@ struct LinearTask {
   bool add = false;
 };
 
-// The part compiled once per instruction set.
-struct LinearKernels {
-  // Quantises one row of x (cols floats) into its place; rows may be quantised by different threads.
-  void (*quantise_row)(const float* x, std::size_t row, Activations& to);
-  // Blocks [begin, end) of 16 channels for all rows of the input, by the calling thread.
-  void (*linear_blocks)(const LinearTask& task, const Input& input, std::size_t begin, std::size_t end);
-  // Multiply-adds of int8 done by a loop that does nothing else (a probe of the peak): returns how many, for `rounds` rounds.
-  double (*integer_peak)(std::size_t rounds);
-};
-
-// The table of an instruction set. Throws std::invalid_argument if it is not supported here.
+// The table of an instruction set (kernels.h). Throws std::invalid_argument if it is not supported here.
 const LinearKernels& linear_kernels(Isa isa);
+
+// Quantises one row (to.cols() floats) into its place; different rows may be quantised by different threads.
+void quantise_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to);
+
+// Channels [16 * begin, 16 * end) of one product for all rows, by the calling thread: for regions that fuse several steps.
+void linear_blocks(const LinearKernels& kernels, const LinearTask& task, const Input& input, std::size_t begin, std::size_t end);
 
 // Resets `to` and quantises rows of x [rows, stride].
 void quantise_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to, Pool& pool);

@@ -26,7 +26,17 @@
 #error "define FORERUN_NS (the namespace of this instruction set) before including simd.h"
 #endif
 
+#if FORERUN_AVX512 || FORERUN_AVX2 || FORERUN_NEON
 #define FORERUN_INLINE static inline __attribute__((always_inline))
+#define FORERUN_INLINE_MEMBER inline __attribute__((always_inline))
+#else  // arrays: inlining everything would take minutes to compile
+#define FORERUN_INLINE static inline __attribute__((unused))
+#define FORERUN_INLINE_MEMBER inline
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms inside GCC's own AVX-512 header
+#endif
 
 namespace forerun {
 namespace FORERUN_NS {
@@ -340,6 +350,14 @@ FORERUN_INLINE int32_t max_of(I16 a) {
   for (int w = 8; w; w /= 2)
     for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
   return t[0];
+}
+
+FORERUN_INLINE int32_t total(I16 a) {  // wraps
+  int32_t t[16];
+  store(t, a);
+  uint32_t s = 0;
+  for (int i = 0; i < 16; i++) s += (uint32_t)t[i];
+  return (int32_t)s;
 }
 
 FORERUN_INLINE void store_bfloat(uint16_t* p, F16 a) {
