@@ -1,0 +1,90 @@
+"""Other engines, measured in the same process on the same file: llama.cpp through llama-cpp-python's low-level calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from forerun.errors import UsageError
+
+
+class Peer(Protocol):
+    """What a pass benchmark asks of an engine: read tokens, run a pass of some rows over them, forget those rows."""
+
+    name: str
+
+    def read(self, tokens: Sequence[int]) -> None:
+        """Start an empty text and read these tokens, no logits wanted."""
+        ...
+
+    def rows(self, tokens: Sequence[int]) -> None:
+        """One pass over these tokens with logits for each, after what was read; then roll it back."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class LlamaCpp:
+    """llama.cpp on a GGUF file. Raises UsageError where llama-cpp-python is not installed or cannot open the file."""
+
+    def __init__(self, path: Path, *, threads: int, context: int, batch: int = 512) -> None:
+        try:
+            import llama_cpp
+        except ImportError:
+            raise UsageError(
+                "the llama.cpp peer needs llama-cpp-python, which is not installed; run "
+                "`pip install llama-cpp-python` (it compiles for some minutes)."
+            ) from None
+        self._api: Any = llama_cpp
+        self.name = f"llama.cpp (llama-cpp-python {llama_cpp.__version__})"
+        # It prints pages to stderr otherwise. The callback must outlive the library's use of it.
+        self._silence = llama_cpp.llama_log_callback(lambda level, text, data: None)
+        llama_cpp.llama_log_set(self._silence, None)
+        llama_cpp.llama_backend_init()
+        self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), llama_cpp.llama_model_default_params())
+        if not self._model:
+            raise UsageError(f"llama.cpp cannot open {path}; give a GGUF file of an architecture that it knows.")
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx, params.n_batch, params.n_ubatch = context, batch, batch
+        params.n_threads = params.n_threads_batch = threads
+        self._context = llama_cpp.llama_init_from_model(self._model, params)
+        if not self._context:
+            raise UsageError(f"llama.cpp cannot make a context of {context} tokens for {path}.")
+        self._memory = llama_cpp.llama_get_memory(self._context)
+        self._batch = llama_cpp.llama_batch_init(batch, 0, 1)
+        self._size = batch
+        self._length = 0
+
+    def read(self, tokens: Sequence[int]) -> None:
+        self._api.llama_memory_clear(self._memory, True)
+        self._length = 0
+        for start in range(0, len(tokens), self._size):
+            chunk = tokens[start : start + self._size]
+            self._decode(chunk, logits=False)
+            self._length += len(chunk)
+
+    def rows(self, tokens: Sequence[int]) -> None:
+        self._decode(tokens, logits=True)
+        self._api.llama_memory_seq_rm(self._memory, 0, self._length, -1)
+
+    def close(self) -> None:
+        self._api.llama_batch_free(self._batch)
+        self._api.llama_free(self._context)
+        self._api.llama_model_free(self._model)
+
+    def _decode(self, tokens: Sequence[int], *, logits: bool) -> None:
+        batch = self._batch
+        batch.n_tokens = len(tokens)
+        for index, token in enumerate(tokens):
+            batch.token[index] = token
+            batch.pos[index] = self._length + index
+            batch.n_seq_id[index] = 1
+            batch.seq_id[index][0] = 0
+            batch.logits[index] = 1 if logits else 0
+        status = self._api.llama_decode(self._context, batch)
+        if status != 0:
+            raise UsageError(
+                f"llama.cpp failed on a pass of {len(tokens)} rows (status {status}); give a longer context."
+            )
+        self._api.llama_synchronize(self._context)
