@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from forerun.backends.toy import ToyModel, random_law, text_law
 from forerun.core.protocols import Drafter
+from forerun.drafters.history import History
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
+from forerun.drafters.suffix import SuffixDrafter
 
 VOCAB = 12
 CONTEXT = 200
@@ -32,10 +34,21 @@ def model(width: int = 1, threshold: float = 0.0, depth: int = 0, helps: ToyMode
     return ModelDrafter(helps or helper(), target().info, width=width, threshold=threshold, depth=depth, chunk=7)
 
 
+def remembering() -> History:
+    """A history that has seen texts like those to come, and is so small that it forgets some of them."""
+    history = History(60)
+    for start in range(0, len(TEXT), 12):
+        history.space().add(TEXT[start : start + 20])
+    return history
+
+
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "none": NoneDrafter,
     "ngram": NgramDrafter,
     "ngram-long": lambda: NgramDrafter(2, 6),
+    "suffix": SuffixDrafter,
+    "suffix-bold": lambda: SuffixDrafter(floor=0.0, stretch=9.0),
+    "suffix-remembering": lambda: SuffixDrafter(remembering()),
     "model": model,
     "model-tree": lambda: model(width=3),
     "model-threshold": lambda: model(width=2, threshold=0.4),

@@ -34,6 +34,7 @@ class Request:
     prompt: token ids, at least one. seed: the resolved one. stop_ids: ids that end the text (`stop`).
     shares_noise: whether drafters draw with the target's own noise (set from the verifier).
     wants_beliefs: whether drafts should carry beliefs (set from the verifier).
+    space: name of the drafters' memory of earlier requests that it reads and adds to; spaces never see each other.
     """
 
     prompt: Sequence[int]
@@ -44,6 +45,7 @@ class Request:
     id: str = ""
     shares_noise: bool = True
     wants_beliefs: bool = False
+    space: str = ""
 
     tokens: list[int] = field(init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)

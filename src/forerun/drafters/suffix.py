@@ -1,0 +1,203 @@
+"""The suffix drafter: what followed the longest match of the text so far, in this text or in earlier requests.
+
+SuffixDecoding (2411.04975) and SAM-Decoding (2411.10666). The draft is a tree: below a place, each token that followed
+it has score count / total, times how often guesses from a match of that length have come true (learnt as the text
+goes, whether they were proposed or not). The tree grows best-first until the budget is used or nothing is likely to be
+reached; its depth is at most `stretch` times the match. Of the text's own match and those in the shared history, the
+one with the best first guess is unfolded; the text's own wins ties.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from pathlib import Path
+
+from forerun.core.draft import EMPTY, Draft
+from forerun.core.outcome import Outcome
+from forerun.core.request import Request
+from forerun.drafters.automaton import START, SuffixAutomaton
+from forerun.drafters.base import Session, SessionDrafter
+from forerun.drafters.growth import grow
+from forerun.drafters.history import Generation, History
+from forerun.drafters.rates import Rates
+
+# Kinds of guess: match length by these steps, and share of the count by those (a share of one by how often it was seen).
+_LENGTHS = (2, 3, 4, 6, 9, 16)
+_SHARES = (0.15, 0.3, 0.5, 0.75)
+_KINDS = len(_SHARES) + 4
+_LOCAL, _SHARED = 0, 1
+_BRANCHES = 4
+
+Match = tuple[int, int]  # state, length
+Place = tuple[int, int, int]  # state, match length, levels left
+
+
+class Guesses:
+    """Scores of guesses, learnt from the texts that went by."""
+
+    def __init__(self) -> None:
+        # A longer match is a better guess; so is a continuation that never was another one.
+        trust = [0.35, 0.5, 0.6, 0.68, 0.76, 0.84, 0.9]
+        shares = [0.08, 0.22, 0.4, 0.62, 0.85, 1.0, 1.05, 1.08]
+        priors = [min(0.97, t * s) for t in trust for s in shares]
+        self._rates = Rates(priors * 2)
+
+    @staticmethod
+    def kind(source: int, length: int, count: int, total: int) -> int:
+        share = count / total if total > count else 1.0
+        step = len(_SHARES) + min(count, 3) if share == 1.0 else bisect_right(_SHARES, share)
+        return (source * (len(_LENGTHS) + 1) + bisect_right(_LENGTHS, length)) * _KINDS + step
+
+    def score(self, source: int, length: int, count: int, total: int) -> float:
+        return self._rates[self.kind(source, length, count, total)]
+
+    def note(self, source: int, length: int, count: int, total: int, hit: bool) -> None:
+        self._rates.note(self.kind(source, length, count, total), hit)
+
+
+class View:
+    """A match in one automaton, as a place from which to guess."""
+
+    def __init__(self, source: int, index: SuffixAutomaton, guesses: Guesses) -> None:
+        self._source, self.index, self._guesses = source, index, guesses
+        self.match: Match = (START, 0)
+
+    def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
+        """(token, score, state after) of what followed, likeliest first."""
+        followed, total = self._followed(state)
+        ranked = [
+            (token, self._guesses.score(self._source, length, count, total), after) for count, token, after in followed
+        ]
+        if len(ranked) > 1:
+            ranked.sort(key=lambda guess: -guess[1])
+        return ranked
+
+    def learn(self, token: int) -> None:
+        """Note how the first two guesses did, now that the next token is known."""
+        state, length = self.index.settle(*self.match)
+        if state != START:
+            followed, total = self._followed(state)
+            for count, guess, _ in followed[:2]:
+                self._guesses.note(self._source, length, count, total, guess == token)
+
+    def _followed(self, state: int) -> tuple[list[tuple[int, int, int]], int]:
+        """What followed a state, and how often it was followed by anything."""
+        followed = self.index.likeliest(state, _BRANCHES)
+        total = sum(count for count, _, _ in followed)
+        # Where some are left out, the state's own count, which the end of a text may make one too high.
+        return followed, total if len(followed) < _BRANCHES else max(total, self.index.count[state])
+
+    def unfold(self, place: Place) -> list[tuple[int, float, Place]]:
+        """Children for `grow`."""
+        state, length, left = place
+        if left == 0:
+            return []
+        return [(token, score, (after, length + 1, left - 1)) for token, score, after in self.guesses(state, length)]
+
+
+class SuffixSession(Session):
+    def __init__(self, drafter: SuffixDrafter, request: Request) -> None:
+        super().__init__(request)
+        self._drafter = drafter
+        self._own = View(_LOCAL, SuffixAutomaton(), drafter.guesses)
+        self._last = START
+        self._read = 0
+        self._space = drafter.history.space(request.space)
+        self._shared: list[tuple[Generation, View]] = []
+        self._closed = False
+
+    def _catch_up(self) -> None:
+        """Read the tokens that were added, and put the matches behind them."""
+        tokens, learns_from = self.request.tokens, len(self.request.prompt)
+        own, index = self._own, self._own.index
+        for at in range(self._read, len(tokens)):
+            token = tokens[at]
+            if at >= learns_from:
+                own.learn(token)
+                for _, view in self._shared:
+                    view.learn(token)
+            self._last = index.extend(self._last, token)
+            link = index.link[self._last]
+            own.match = (link, index.length[link])
+            for _, view in self._shared:
+                view.match = view.index.follow(*view.match, (token,))
+        self._read = len(tokens)
+        if tuple(generation for generation, _ in self._shared) != self._space.generations:
+            self._look_again()
+
+    def _look_again(self) -> None:
+        """The history has other generations than before: find the matches in the new ones."""
+        known = {id(generation): view for generation, view in self._shared}
+        self._shared = []
+        for generation in self._space.generations:
+            view = known.get(id(generation))
+            if view is None:
+                view = View(_SHARED, generation.index, self._drafter.guesses)
+                view.match = view.index.follow(START, 0, self.request.tokens[-self._drafter.longest :])
+            self._shared.append((generation, view))
+
+    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
+        if budget <= 0 or self._closed:
+            return EMPTY
+        self._catch_up()
+        best: tuple[float, View, Match] | None = None
+        for view in (self._own, *(view for _, view in self._shared)):
+            state, length = view.index.follow(*view.match, path)
+            if state != START:
+                first = view.guesses(state, length)
+                if first and (best is None or first[0][1] > best[0]):
+                    best = (first[0][1], view, (state, length))
+        if best is None:
+            return EMPTY
+        _, view, (state, length) = best
+        levels = max(1, int(self._drafter.stretch * length))
+        return grow((state, length, levels), view.unfold, budget, "suffix", floor=self._drafter.floor)
+
+    def observe(self, outcome: Outcome) -> None:
+        if not self._closed:
+            self._catch_up()
+
+    def close(self) -> None:
+        """Leave the output to later requests of the same space."""
+        if not self._closed:
+            self._closed = True
+            start = max(0, len(self.request.prompt) - self._drafter.lead_in)
+            if self.request.generated:
+                self._space.add(self.request.tokens[start:])
+
+
+class SuffixDrafter(SessionDrafter[SuffixSession]):
+    """Drafts from the longest match in the text and in a history of earlier requests.
+
+    history: shared memory; a fresh one by default. path: where it is written when the drafter is closed.
+    floor: nodes less likely to be reached are not proposed. stretch: most levels of a draft per matched token.
+    longest: tokens of a text that are looked up in a new generation of the history. lead_in: tokens of the prompt that
+    are remembered with the output that followed them.
+    """
+
+    name = "suffix"
+    shares_memory = True
+
+    def __init__(
+        self,
+        history: History | None = None,
+        *,
+        path: Path | None = None,
+        floor: float = 0.1,
+        stretch: float = 2.0,
+        longest: int = 64,
+        lead_in: int = 16,
+    ) -> None:
+        self.history = history if history is not None else History()
+        self.guesses = Guesses()
+        self.floor, self.stretch, self.longest, self.lead_in = floor, stretch, longest, lead_in
+        self._path = path
+
+    def open(self, request: Request) -> SuffixSession:
+        return SuffixSession(self, request)
+
+    def close(self) -> None:
+        """Write the history where it is to be kept. Raises OSError when that fails."""
+        if self._path is not None:
+            self.history.save(self._path)
