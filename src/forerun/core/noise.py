@@ -25,6 +25,7 @@ _MIX2 = 0x94D049BB133111EB
 _MASK = (1 << 64) - 1
 # Scores within this distance of the best are looked at first. Any value gives the same draw; this one is fast.
 _NEAR = 8.0
+_BORDER = 2.0**-6
 
 
 class Domain(IntEnum):
@@ -95,7 +96,7 @@ class Noise:
         return Stream(derive(self.seed, int(domain), salt))
 
     def uniform(self, domain: Domain, salt: int, index: int) -> float:
-        """A number in (0, 1) with 53 random bits."""
+        """A number in (0, 1) with 52 random bits."""
         word = splitmix64(derive(self.seed, int(domain), salt), index)
         return ((word >> 12) + 0.5) / 2.0**52
 
@@ -152,7 +153,8 @@ class Stream:
             likely = near[_largest(coarse[near], count)]
             bound = float(np.min(self._sums(scores, likely, coarse, position)))
             near = near[coarse[near] >= _coarse_threshold(bound - best)]
-            far = np.flatnonzero(coarse >= _coarse_threshold(bound - best + _NEAR))
+            # The border between near and far is rounded to the scores' precision; the slack covers that.
+            far = np.flatnonzero(coarse >= _coarse_threshold(bound - best + _NEAR - _BORDER))
             ids = np.union1d(near, far[scores[far] > -np.inf])
         sums = self._sums(scores, ids, coarse, position)
         return ids[np.argsort(-sums, kind="stable")[:count]]

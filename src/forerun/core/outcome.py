@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 class Verdict:
     """A verifier's answer: the accepted nodes from the root down, and the one token the target adds after them.
 
-    overrides: how many of these tokens a lossy rule emitted that the exact rule, on the same randomness, would not have.
+    overrides: how many of these tokens of a lossy rule the target would not have chosen, under the coupling of the two
+        laws that agrees most often (so its mean is the total variation; at temperature 0 it is a fact).
     given_up: total variation between the target's law and the law sampled from, summed over the tokens (lossy rules).
     """
 

@@ -29,7 +29,8 @@ Scores = NDArray[np.float32]
 class Sampling:
     """How a request's tokens are chosen and when it ends. Raises SamplingError for a value outside its range.
 
-    temperature: 0 is greedy. top_k: 0 is off. seed: None draws one at random, reported with the result.
+    temperature: 0 is greedy, and so is all below 1e-5, where scores would overflow. top_k: 0 is off.
+    seed: None draws one at random, reported with the result.
     max_tokens: None is as many as the context holds. logprobs: None is off, N adds the N most likely alternatives.
     stop: strings that end the text, cut from it. stop_token_ids end it too, beside the model's own end tokens.
     """
@@ -76,7 +77,7 @@ class Sampling:
 
     @property
     def greedy(self) -> bool:
-        return self.temperature == 0.0
+        return self.temperature < 1e-5
 
     @property
     def penalised(self) -> bool:
@@ -120,8 +121,10 @@ def scores(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> Scor
     """Log-weights `[vocab]` of the law that is sampled from: finite where possible, -inf elsewhere. `row` is not changed.
 
     usable: ids at or past it are padding. At temperature 0 only the largest counts, so nothing is scaled or cut.
+    Raises BackendError when the logits are not numbers.
     """
     row = _adjust(row, prefix, sampling, usable)
+    _check(row)
     if sampling.greedy:
         return row
     if sampling.temperature != 1.0:
@@ -135,7 +138,6 @@ def choose(row: Scores, prefix: Prefix, sampling: Sampling, usable: int, stream:
     Raises BackendError when the logits are not numbers.
     """
     kept = scores(row, prefix, sampling, usable)
-    _check(kept)
     return int(np.argmax(kept)) if sampling.greedy else stream.race(kept, prefix.length)
 
 
@@ -145,7 +147,6 @@ def law(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray
     Raises BackendError when the logits are not numbers.
     """
     kept = scores(row, prefix, sampling, usable)
-    _check(kept)
     if sampling.greedy:
         hot = np.zeros(len(kept))
         hot[int(np.argmax(kept))] = 1.0
@@ -247,8 +248,9 @@ def _nucleus(row: Scores, top_p: float) -> NDArray[np.int64]:
         count *= 8
 
 
-def _check(kept: Scores) -> None:
-    if not math.isfinite(float(kept[int(np.argmax(kept))])):
+def _check(row: Scores) -> None:
+    """Before anything is cut: truncation would hide a NaN."""
+    if not math.isfinite(float(row.max())):
         raise BackendError(
             "the model's logits are not finite numbers, or every token is banned; check the model file (forerun pull "
             "verifies it) and logit_bias."
