@@ -14,7 +14,15 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-DEFAULT_INDEX = "https://pypi.org/simple"
+
+def default_index() -> str | None:
+    """The index that pip asks when it is told nothing, as pip itself has it; None where pip is not installed."""
+    try:
+        from pip._internal.models.index import PyPI
+    except ImportError:
+        return None
+    return str(PyPI.simple_url)
+
 
 # Sections of pip's files that count here, the strongest last, whichever file they are in.
 SECTIONS = ("global", "install", "download")
@@ -25,7 +33,7 @@ SYSTEM_FILE = Path("/etc/pip.conf")
 class PipSettings:
     """indexes: URLs in the order to ask them. wheels: local folders that may hold the packages. timeout: seconds."""
 
-    indexes: tuple[str, ...] = (DEFAULT_INDEX,)
+    indexes: tuple[str, ...] = ()
     wheels: tuple[Path, ...] = ()
     proxy: str | None = None
     certificates: str | None = None
@@ -38,7 +46,8 @@ class PipSettings:
         """What the environment and the configuration files say now."""
         told = _configured() | _environment()
         main = told.get("index-url") or os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("UV_INDEX_URL")
-        indexes = [main or DEFAULT_INDEX, *told.get("extra-index-url", "").split()]
+        first = main or default_index()
+        indexes = [*([first] if first else []), *told.get("extra-index-url", "").split()]
         if told.get("no-index", "").lower() in ("1", "true", "yes", "on"):
             indexes = []
         bundle = told.get("cert") or os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE")

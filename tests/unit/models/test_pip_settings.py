@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from forerun.models import pip_settings
-from forerun.models.pip_settings import DEFAULT_INDEX, PipSettings
+from forerun.models.pip_settings import PipSettings, default_index
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="places of configuration files")
 
@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> None:
 
 
 def test_nothing_set() -> None:
-    assert PipSettings.read() == PipSettings(indexes=(DEFAULT_INDEX,))
+    assert PipSettings.read() == PipSettings(indexes=(default_index() or "",))
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
@@ -98,7 +98,7 @@ def test_named_file_stands_in_for_the_users(monkeypatch: pytest.MonkeyPatch, hom
 def test_files_can_be_switched_off(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     write(home / ".config" / "pip" / "pip.conf", "[global]\nindex-url = https://file/simple\n")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    assert PipSettings.read().indexes == (DEFAULT_INDEX,)
+    assert PipSettings.read().indexes == (default_index() or "",)
 
 
 @pytest.mark.parametrize("text", ["no section = 1", "[global\n", "\udcff"])
@@ -106,14 +106,14 @@ def test_broken_file_is_passed_over(home: Path, text: str) -> None:
     path = home / ".config" / "pip" / "pip.conf"
     path.parent.mkdir(parents=True)
     path.write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert PipSettings.read() == PipSettings()
+    assert PipSettings.read() == PipSettings(indexes=(default_index() or "",))
 
 
 def test_no_index(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     assert PipSettings.read().indexes == ()
     monkeypatch.setenv("PIP_NO_INDEX", "false")
-    assert PipSettings.read().indexes == (DEFAULT_INDEX,)
+    assert PipSettings.read().indexes == (default_index() or "",)
 
 
 def test_timeout_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
