@@ -59,7 +59,7 @@ class Decoder:
         self._workers = workers
         load = Loader(spec, tensors, workers)
         self._embed = load.tensor("embed")
-        self._layers = [load.layer(i) for i in range(spec.layers)]
+        self._layers = load.layers()
         self._norm = load.tensor("norm")
         self._head = Linear(self._embed if spec.tied else load.tensor("head"), workers=workers)
         self._rope = Rope(spec.rope_base, spec.head_dim, spec.rope_scaling)

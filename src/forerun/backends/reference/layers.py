@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -35,7 +36,7 @@ class Layer:
 
 
 class Loader:
-    """Takes tensors one at a time, so that a lazy mapping holds no more than one layer twice.
+    """Takes tensors one at a time, so that a lazy mapping never holds the whole model twice.
 
     Raises ModelFileError for a tensor that is missing or has another shape than `spec` says.
     """
@@ -58,7 +59,17 @@ class Loader:
             )
         return values
 
-    def layer(self, i: int) -> Layer:
+    def layers(self) -> list[Layer]:
+        """All layers, decoded on as many threads as there are workers."""
+        loaded: dict[int, Layer] = {}
+
+        def load(i: int) -> None:
+            loaded[i] = self._layer(i)
+
+        self._workers.run([partial(load, i) for i in range(self._spec.layers)])
+        return [loaded[i] for i in range(self._spec.layers)]
+
+    def _layer(self, i: int) -> Layer:
         spec = self._spec
         return Layer(
             attn_norm=self.tensor(f"layers.{i}.attn_norm"),

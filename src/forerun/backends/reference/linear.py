@@ -47,9 +47,7 @@ class Linear:
         shares = self._workers.threads if packed.size * self.outputs >= _WORTH_SHARING else 1
         cuts = [whole * share // shares * OUT_TILE for share in range(shares + 1)]
         tasks = [
-            partial(self._tiles, packed, out, first, last, OUT_TILE)
-            for first, last in pairwise(cuts)
-            if first < last
+            partial(self._tiles, packed, out, first, last, OUT_TILE) for first, last in pairwise(cuts) if first < last
         ]
         if cuts[-1] < self.outputs:
             tasks.append(partial(self._tiles, packed, out, cuts[-1], self.outputs, self.outputs - cuts[-1]))

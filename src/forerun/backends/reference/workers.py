@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -27,14 +28,17 @@ class Workers:
 
     def run(self, tasks: Sequence[Task]) -> None:
         """Run all tasks and return when every one has ended; raises what a task raised."""
-        if self._pool is None or len(tasks) < 2:
-            for task in tasks:
-                task()
-            return
-        others = [self._pool.submit(_quietly, task) for task in tasks[1:]]
+        waiting = deque(tasks)
+        others = (
+            []
+            if self._pool is None
+            else [self._pool.submit(_drain, waiting) for _ in range(min(self.threads, len(tasks)) - 1)]
+        )
         try:
-            tasks[0]()
+            _drain(waiting)
         finally:
+            # After an exception (Ctrl-C) nothing may go on writing behind the caller's back.
+            waiting.clear()
             wait(others)
         for other in others:
             other.result()
@@ -46,7 +50,12 @@ class Workers:
             self._pool = None
 
 
-def _quietly(task: Task) -> None:
+def _drain(waiting: deque[Task]) -> None:
     # Broken weights make broken logits, which the engine reports; numpy's error state does not cross threads.
     with np.errstate(all="ignore"):
-        task()
+        while True:
+            try:
+                task = waiting.popleft()
+            except IndexError:
+                return
+            task()
