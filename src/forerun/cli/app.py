@@ -22,9 +22,9 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from forerun import __version__
 
-        typer.echo(f"forerun {version('forerun')}")
+        typer.echo(f"forerun {__version__}")
         raise typer.Exit
 
 

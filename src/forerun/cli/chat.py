@@ -48,6 +48,8 @@ def chat(
     """Talk with a model. The conversation is kept; /help lists what else there is."""
     asked = options.sampling(context.params)
     with options.load(context.params) as llm, Output(colour=color) as out:
+        if llm.assembly.template is None:
+            raise UsageError(f"{llm.assembly.model} has no chat template (it is a base model); use forerun generate.")
         Conversation(llm, system, asked, out, quiet).run()
     return 0
 

@@ -101,7 +101,7 @@ def _answer(llm: LLM, prompt: str, asked: dict[str, Any], out: Output, as_json: 
 
     completion = show(llm.stream(prompt, **asked), None if as_json else out)
     if as_json:
-        out.json(completion.as_dict(), indent=2)
+        out.json(completion.as_dict())
     note(f"forerun: {summarise(completion)}")
     if completion.error is not None:
         raise BackendError(completion.error)

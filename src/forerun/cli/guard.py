@@ -48,8 +48,11 @@ def _guarded(arguments: Sequence[str] | None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
+    except SystemExit:
+        # Outside standalone mode there is one thing that typer exits for by itself: a closed pipe.
+        close_quietly(sys.stdout)
+        return PIPE_CLOSED
     except OSError as error:
-        _debug()
         return _of_os_error(error)
     except MemoryError:
         _debug()
@@ -80,6 +83,7 @@ def _of_os_error(error: OSError) -> int:
     if error.errno == errno.EPIPE:
         close_quietly(sys.stdout)
         return PIPE_CLOSED
+    _debug()
     where = f"{error.filename}: " if error.filename else ""
     complain(f"{where}{(error.strerror or str(error)).lower()}.")
     return 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.cli.output import complain
 from forerun.errors import UsageError
 
 if TYPE_CHECKING:
@@ -89,7 +90,11 @@ def load(params: Mapping[str, Any], **more: Any) -> LLM:
     from forerun.llm import LLM
     from forerun.models.progress import TerminalProgress
 
-    return LLM.load(progress=TerminalProgress(), **planned)
+    try:
+        return LLM.load(progress=TerminalProgress(), **planned)
+    except KeyboardInterrupt:
+        complain("interrupted before anything was written; a pull goes on from where it stopped.")
+        raise
 
 
 def plan(params: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,10 +57,10 @@ class Output:
             text = f"{ACCEPTED}{text}{PLAIN}"
         self._write(text)
 
-    def json(self, data: dict[str, Any], indent: int | None = None) -> None:
-        """One object; on one line unless indented. Outside UTF-8, other characters are escaped."""
+    def json(self, data: dict[str, Any]) -> None:
+        """One object on one line. Outside UTF-8, other characters are escaped."""
         ascii_only = (self._file.encoding or "").lower().replace("-", "") != "utf8"
-        self._write(json.dumps(data, ensure_ascii=ascii_only, indent=indent) + "\n")
+        self._write(json.dumps(data, ensure_ascii=ascii_only) + "\n")
 
     def _write(self, text: str) -> None:
         try:
@@ -92,8 +92,9 @@ def note(line: str) -> None:
 def close_quietly(file: TextIO) -> None:
     """Send what a broken file still buffers to nowhere, so that the interpreter does not complain about it at exit."""
     with contextlib.suppress(OSError, ValueError):
+        number = file.fileno()
         nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, file.fileno())
+        os.dup2(nowhere, number)
         os.close(nowhere)
 
 

@@ -83,6 +83,6 @@ def _question(number: int, line: bytes) -> Question:
         return Question(number, labels=labels, error="give either prompt or turns")
     turns = [entry["prompt"]] if "prompt" in entry else entry["turns"]
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
-        wanted = "text" if "prompt" in entry else "a list of texts"
-        return Question(number, labels=labels, error=f"{'prompt' if 'prompt' in entry else 'turns'} must be {wanted}")
+        wanted = "prompt must be text" if "prompt" in entry else "turns must be a list of at least one text"
+        return Question(number, labels=labels, error=wanted)
     return Question(number, tuple(turns), labels)

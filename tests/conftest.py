@@ -1,0 +1,60 @@
+"""What the whole suite shares: the command line run in this process, and hypothesis without a clock."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+Cli = Callable[..., "Ran"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command line ended and what it wrote."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """The one JSON value that was printed."""
+        return json.loads(self.out)
+
+    @property
+    def rows(self) -> list[Any]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """Run `forerun ARGUMENTS...` in this process; `stdin` is what it can read."""
+
+    def run(*arguments: str, stdin: str | bytes = b"") -> Ran:
+        from forerun.cli.guard import run as guarded
+
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
+        capsys.readouterr()
+        status = guarded(arguments)
+        wrote = capsys.readouterr()
+        return Ran(status, wrote.out, wrote.err)
+
+    return run
+
+
+def pytest_configure() -> None:
+    # Machines are shared and slow at times: an example that takes long is no failure.
+    try:
+        from hypothesis import settings
+    except ImportError:
+        return
+    settings.register_profile("forerun", deadline=None)
+    settings.load_profile("forerun")

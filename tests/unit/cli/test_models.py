@@ -1,0 +1,94 @@
+"""`forerun models`, `forerun pull`, the summary line and `forerun` itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from forerun import Completion, Usage, __version__
+from forerun.cli.summary import summarise
+from forerun.core.stats import Stats
+from forerun.models import CATALOGUE, find
+from tests.conftest import Cli
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_models_says_what_there_is_and_what_is_here(cli: Cli, home: Path) -> None:
+    entry = find("gemma3-270m")
+    path = home / "models" / entry.file
+    path.parent.mkdir()
+    with open(path, "wb") as file:
+        file.truncate(entry.size)
+    partial = home / "partial" / f"{find('smollm2-135m').file}.part"
+    partial.parent.mkdir()
+    partial.write_bytes(b"x" * 2_000_000)
+
+    ran = cli("models", "--json")
+    assert ran.status == 0
+    assert [row["name"] for row in ran.json] == [entry.name for entry in CATALOGUE]
+    held = {row["name"]: (row["cached"], row["partial_bytes"]) for row in ran.json}
+    assert held["gemma3-270m"] == (True, 0)
+    assert held["smollm2-135m"] == (False, 2_000_000)
+    pair = next(row for row in ran.json if row["name"] == "qwen2.5-coder-1.5b")
+    assert (pair["pairs_with"], pair["drafter"]) == (["qwen2.5-coder-0.5b"], "qwen2.5-coder-0.5b")
+    assert pair["size_bytes"] == find("qwen2.5-coder-1.5b").size
+
+    table = cli("models").out.splitlines()
+    assert len(table) == 1 + len(CATALOGUE)
+    assert "2 MB of it" in table[1]
+    assert "Apache-2.0" in table[1]
+    assert table[-1].split()[-1] == "yes"
+
+
+def test_pull_prints_where_the_model_is(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def fetch(name: str, progress: object) -> Path:
+        asked.append(name)
+        return home / name
+
+    monkeypatch.setattr("forerun.models.pull", fetch)
+    ran = cli("pull", "smollm2-135m", "gemma3-270m")
+    assert (ran.status, asked) == (0, ["smollm2-135m", "gemma3-270m"])
+    assert ran.out.splitlines() == [str(home / name) for name in asked]
+
+
+def test_pull_takes_paths_and_hub_ids_too(cli: Cli, home: Path) -> None:
+    model = home / "mine.gguf"
+    model.write_bytes(b"GGUF and the rest")
+    assert cli("pull", str(model)).out == f"{model}\n"
+    assert cli("pull").status == 2
+
+
+def test_forerun_alone_shows_what_there_is(cli: Cli) -> None:
+    for arguments in ((), ("--help",), ("-h",)):
+        ran = cli(*arguments)
+        assert ran.status == 0
+        for command in ("generate", "chat", "models", "pull"):
+            assert command in ran.out
+    assert cli("--version").out == f"forerun {__version__}\n"
+
+
+def answer(reason: str, draft: str = "ngram", **counts: int) -> Completion:
+    stats = Stats(**counts)  # type: ignore[arg-type]
+    return Completion("x", [1], reason, Usage(3, 1), "m", draft, "keyed", "toy", 1, stats=stats)  # type: ignore[arg-type]
+
+
+def test_the_summary_says_what_speculation_did() -> None:
+    said = summarise(answer("stop", rounds=4, steps=2, accepted=3, drafted=8))
+    assert said == "1 token, 0.0 tokens/s, 4 rounds, mean acceptance length 2.50 with ngram"
+    assert summarise(answer("length", rounds=1)).endswith(
+        "1 round, ngram had nothing to draft; cut at the length limit (--max-tokens)"
+    )
+    assert summarise(answer("abort", "none")).endswith("nothing drafted (--draft none); interrupted")
+
+
+def test_json_of_models_is_for_programs(cli: Cli, home: Path) -> None:
+    assert json.loads(cli("models", "--json").out)[0]["path"].startswith(str(home))
