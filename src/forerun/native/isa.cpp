@@ -13,7 +13,13 @@
 
 namespace forerun {
 
-// FORERUN_WITH_<ISA> is defined by the build for each kernel file it compiles.
+// The kernel files that a build for this architecture contains. AVX-VNNI needs a newer compiler, so a build has to ask for it.
+#if defined(__x86_64__)
+#define FORERUN_WITH_AVX512 1
+#define FORERUN_WITH_AVX2 1
+#elif defined(__aarch64__)
+#define FORERUN_WITH_NEON 1
+#endif
 #if defined(FORERUN_WITH_AVX512)
 namespace isa_avx512 { extern const LinearKernels linear_table; }
 #endif

@@ -85,6 +85,7 @@ FORERUN_INLINE uint16_t float_to_bfloat(float x) {
 
 #if FORERUN_AVX512
 
+constexpr bool signed_bytes = false;
 struct F16 { __m512 v; };
 struct I16 { __m512i v; };
 struct B64 { __m512i v; };
@@ -136,6 +137,7 @@ FORERUN_INLINE void store_s8(int8_t* p, I16 a) { _mm_storeu_si128((__m128i*)p, _
 FORERUN_INLINE B64 load_bytes(const uint8_t* p) { return {_mm512_loadu_si512(p)}; }
 FORERUN_INLINE B64 fill_bytes(uint8_t x) { return {_mm512_set1_epi8((char)x)}; }
 FORERUN_INLINE B64 bit_and(B64 a, B64 b) { return {_mm512_and_si512(a.v, b.v)}; }
+FORERUN_INLINE B64 bit_xor(B64 a, B64 b) { return {_mm512_xor_si512(a.v, b.v)}; }
 FORERUN_INLINE B64 and_or(B64 a, B64 b, B64 c) { return {_mm512_ternarylogic_epi32(a.v, b.v, c.v, 0xEA)}; }  // (a & b) | c
 // Shifts move bits across bytes: mask the result.
 template <int N> FORERUN_INLINE B64 shift_right(B64 a) { return {_mm512_srli_epi16(a.v, N)}; }
@@ -144,7 +146,7 @@ FORERUN_INLINE B64 table_of(const uint8_t* table16) { return {_mm512_broadcast_i
 FORERUN_INLINE B64 look_up(B64 table, B64 index) { return {_mm512_shuffle_epi8(table.v, index.v)}; }
 
 // acc[r][lane] += sum over j < 4 and i < 4 of w[j][4 * lane + i] (unsigned) * a[32 * r + 4 * j + i] (signed); exact.
-// BITS is a promise about the largest weight (< 2^BITS).
+// BITS is a promise about the largest weight (< 2^BITS). Where signed_bytes, weights of 8 bits come as the signed w - 128.
 template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t* a, I16* acc) {
 #pragma GCC unroll 4
   for (int j = 0; j < 4; j++) {
@@ -157,6 +159,16 @@ template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t*
   }
 }
 
+FORERUN_INLINE int32_t max_of(I16 a) { return _mm512_reduce_max_epi32(a.v); }
+FORERUN_INLINE int32_t total(I16 a) { return _mm512_reduce_add_epi32(a.v); }  // wraps
+FORERUN_INLINE float max_of(F16 a) {
+  __m256 b = _mm256_max_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
+  __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
+FORERUN_INLINE void opaque(B64& a) { __asm__ volatile("" : "+v"(a.v)); }  // hides from the compiler that it did not change
+
 FORERUN_INLINE float sum(F16 a) {
   __m256 b = _mm256_add_ps(_mm512_castps512_ps256(a.v), _mm512_extractf32x8_ps(a.v, 1));
   __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
@@ -166,6 +178,11 @@ FORERUN_INLINE float sum(F16 a) {
 
 #elif FORERUN_AVX2
 
+#if defined(__AVXVNNI__)
+constexpr bool signed_bytes = false;
+#else
+constexpr bool signed_bytes = true;
+#endif
 struct F16 { __m256 lo, hi; };
 struct I16 { __m256i lo, hi; };
 struct B64 { __m256i lo, hi; };
@@ -247,6 +264,7 @@ FORERUN_INLINE B64 load_bytes(const uint8_t* p) {
 }
 FORERUN_INLINE B64 fill_bytes(uint8_t x) { return {_mm256_set1_epi8((char)x), _mm256_set1_epi8((char)x)}; }
 FORERUN_INLINE B64 bit_and(B64 a, B64 b) { return {_mm256_and_si256(a.lo, b.lo), _mm256_and_si256(a.hi, b.hi)}; }
+FORERUN_INLINE B64 bit_xor(B64 a, B64 b) { return {_mm256_xor_si256(a.lo, b.lo), _mm256_xor_si256(a.hi, b.hi)}; }
 FORERUN_INLINE B64 and_or(B64 a, B64 b, B64 c) {
   return {_mm256_or_si256(_mm256_and_si256(a.lo, b.lo), c.lo), _mm256_or_si256(_mm256_and_si256(a.hi, b.hi), c.hi)};
 }
@@ -260,12 +278,9 @@ FORERUN_INLINE B64 look_up(B64 table, B64 index) {
   return {_mm256_shuffle_epi8(table.lo, index.lo), _mm256_shuffle_epi8(table.hi, index.hi)};
 }
 
-#if defined(__AVXVNNI__) || (defined(__AVX512VNNI__) && defined(__AVX512VL__))
+FORERUN_INLINE void opaque(B64& a) { __asm__ volatile("" : "+x"(a.lo), "+x"(a.hi)); }
+
 #if defined(__AVXVNNI__)
-#define FORERUN_DPBUSD _mm256_dpbusd_avx_epi32
-#else
-#define FORERUN_DPBUSD _mm256_dpbusd_epi32
-#endif
 template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t* a, I16* acc) {
 #pragma GCC unroll 4
   for (int j = 0; j < 4; j++) {
@@ -274,34 +289,29 @@ template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t*
       int32_t four;
       memcpy(&four, a + 32 * r + 4 * j, 4);
       __m256i x = _mm256_set1_epi32(four);
-      acc[r].lo = FORERUN_DPBUSD(acc[r].lo, w[j].lo, x);
-      acc[r].hi = FORERUN_DPBUSD(acc[r].hi, w[j].hi, x);
+      acc[r].lo = _mm256_dpbusd_avx_epi32(acc[r].lo, w[j].lo, x);
+      acc[r].hi = _mm256_dpbusd_avx_epi32(acc[r].hi, w[j].hi, x);
     }
   }
 }
 #else
-// vpmaddubsw saturates at 16 bits: pairs of 6-bit weights fit with room for two of them; 8-bit weights are split at bit 7.
+// vpmaddubsw saturates at 16 bits. Pairs of 6-bit weights leave room for two of them, of 5-bit weights for four; signed bytes go in
+// as |w| <= 128 times the activation with the sign of w, at most 2 * 128 * 127 a pair.
 template <int BITS> FORERUN_INLINE __m256i dot16_half(__m256i w0, __m256i w1, __m256i w2, __m256i w3, const __m256i* x, __m256i acc) {
   const __m256i ones = _mm256_set1_epi16(1);
-  if (BITS <= 5) {
-    __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(w0, x[0]), _mm256_maddubs_epi16(w1, x[1]));
-    s = _mm256_add_epi16(s, _mm256_add_epi16(_mm256_maddubs_epi16(w2, x[2]), _mm256_maddubs_epi16(w3, x[3])));
-    return _mm256_add_epi32(acc, _mm256_madd_epi16(s, ones));
-  }
-  if (BITS == 6) {
-    __m256i s = _mm256_add_epi16(_mm256_maddubs_epi16(w0, x[0]), _mm256_maddubs_epi16(w1, x[1]));
-    __m256i t = _mm256_add_epi16(_mm256_maddubs_epi16(w2, x[2]), _mm256_maddubs_epi16(w3, x[3]));
-    return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(s, ones), _mm256_madd_epi16(t, ones)));
-  }
-  const __m256i low = _mm256_set1_epi8(0x7f), high = _mm256_set1_epi8((char)0x80);
   const __m256i w[4] = {w0, w1, w2, w3};
+  __m256i s[4];
 #pragma GCC unroll 4
-  for (int j = 0; j < 4; j++) {
-    __m256i s = _mm256_maddubs_epi16(_mm256_and_si256(w[j], low), x[j]);
-    __m256i t = _mm256_maddubs_epi16(_mm256_and_si256(w[j], high), x[j]);
-    acc = _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(s, ones), _mm256_madd_epi16(t, ones)));
+  for (int j = 0; j < 4; j++)
+    s[j] = BITS < 8 ? _mm256_maddubs_epi16(w[j], x[j]) : _mm256_maddubs_epi16(_mm256_abs_epi8(w[j]), _mm256_sign_epi8(x[j], w[j]));
+  if (BITS == 8) {
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) s[j] = _mm256_madd_epi16(s[j], ones);
+    return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_add_epi32(s[0], s[1]), _mm256_add_epi32(s[2], s[3])));
   }
-  return acc;
+  __m256i p = _mm256_add_epi16(s[0], s[1]), q = _mm256_add_epi16(s[2], s[3]);
+  if (BITS <= 5) return _mm256_add_epi32(acc, _mm256_madd_epi16(_mm256_add_epi16(p, q), ones));
+  return _mm256_add_epi32(acc, _mm256_add_epi32(_mm256_madd_epi16(p, ones), _mm256_madd_epi16(q, ones)));
 }
 template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t* a, I16* acc) {
 #pragma GCC unroll 16
@@ -319,6 +329,24 @@ template <int R, int BITS> FORERUN_INLINE void dot16(const B64* w, const int8_t*
 }
 #endif
 
+FORERUN_INLINE int32_t max_of(I16 a) {
+  __m256i b = _mm256_max_epi32(a.lo, a.hi);
+  __m128i c = _mm_max_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+}
+FORERUN_INLINE int32_t total(I16 a) {  // wraps
+  __m256i b = _mm256_add_epi32(a.lo, a.hi);
+  __m128i c = _mm_add_epi32(_mm256_castsi256_si128(b), _mm256_extracti128_si256(b, 1));
+  c = _mm_add_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(c, _mm_shuffle_epi32(c, 0xb1)));
+}
+FORERUN_INLINE float max_of(F16 a) {
+  __m256 b = _mm256_max_ps(a.lo, a.hi);
+  __m128 c = _mm_max_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
+  c = _mm_max_ps(c, _mm_movehl_ps(c, c));
+  return _mm_cvtss_f32(_mm_max_ss(c, _mm_movehdup_ps(c)));
+}
 FORERUN_INLINE float sum(F16 a) {
   __m256 b = _mm256_add_ps(a.lo, a.hi);
   __m128 c = _mm_add_ps(_mm256_castps256_ps128(b), _mm256_extractf128_ps(b, 1));
@@ -335,30 +363,6 @@ FORERUN_INLINE float sum(F16 a) {
 FORERUN_INLINE F16 zero() { return broadcast(0.0f); }
 FORERUN_INLINE F16 absolute(F16 a) { return as_float(bit_and(as_int(a), broadcast((int32_t)0x7fffffff))); }
 FORERUN_INLINE F16 negate(F16 a) { return sub(broadcast(-0.0f), a); }
-
-FORERUN_INLINE float max_of(F16 a) {
-  float t[16];
-  store(t, a);
-  for (int w = 8; w; w /= 2)
-    for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
-  return t[0];
-}
-
-FORERUN_INLINE int32_t max_of(I16 a) {
-  int32_t t[16];
-  store(t, a);
-  for (int w = 8; w; w /= 2)
-    for (int i = 0; i < w; i++) t[i] = t[i] > t[i + w] ? t[i] : t[i + w];
-  return t[0];
-}
-
-FORERUN_INLINE int32_t total(I16 a) {  // wraps
-  int32_t t[16];
-  store(t, a);
-  uint32_t s = 0;
-  for (int i = 0; i < 16; i++) s += (uint32_t)t[i];
-  return (int32_t)s;
-}
 
 FORERUN_INLINE void store_bfloat(uint16_t* p, F16 a) {
   float t[16];
