@@ -129,6 +129,8 @@ class _Cursor:
         table: list[tuple[str, tuple[int, ...], str, int, int]] = []
         for _ in range(count):
             name = self._string("a tensor's name")
+            if not name.isprintable():
+                raise self._broken(f"has a tensor named {name[:80]!r}")
             dimensions = self._u32()
             if not 1 <= dimensions <= MOST_DIMENSIONS:
                 raise self._broken(f"gives tensor {name[:80]!r} {dimensions} dimensions")

@@ -53,6 +53,8 @@ def read_safetensors(path: Path) -> dict[str, Entry]:
 
 
 def _entry(path: Path, name: str, row: object, data: NDArray[np.uint8]) -> Entry:
+    if not name.isprintable():
+        raise _broken(path, f"has a tensor named {name[:80]!r}")
     match row:
         case {"dtype": str(dtype), "shape": list(shape), "data_offsets": [int(begin), int(end)]}:
             pass

@@ -7,6 +7,7 @@ only pad the model's tables are not part of the vocabulary.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -47,6 +48,7 @@ class Vocabulary:
     literal: ids whose string is the text itself (user-defined and control tokens), outside the byte alphabet.
     spelling: `bytes` for byte-level tokens, `pieces` for SentencePiece (U+2581 is a space, <0x0A> a byte).
     strips_space: whether one space in front of a text was put there by encoding and goes again in decoding.
+    adds_space: whether that space must be put there before the engine sees the text, in front and after control tokens.
     """
 
     tokens: Sequence[str]
@@ -57,6 +59,7 @@ class Vocabulary:
     bos_id: int | None
     add_bos: bool
     strips_space: bool = False
+    adds_space: bool = False
     chat_template: str | None = None
     eos_id: int | None = None
 
@@ -69,6 +72,10 @@ class Tokenizer:
         engine.no_padding()
         self._engine, self._vocabulary = engine, vocabulary
         self._lock = threading.Lock()
+        ends = sorted(
+            (vocabulary.tokens[i] for i in vocabulary.control if vocabulary.adds_space), key=len, reverse=True
+        )
+        self._control = re.compile(f"({'|'.join(map(re.escape, filter(None, ends)))})") if any(ends) else None
         self._bytes: dict[int, bytes] = {}
 
     @property
@@ -126,7 +133,11 @@ class Tokenizer:
         try:
             with self._lock:
                 self._engine.encode_special_tokens = not special
-                ids = list(self._engine.encode(text, add_special_tokens=False).ids)
+                ids = [
+                    i
+                    for part in self._parts(text, special)
+                    for i in self._engine.encode(part, add_special_tokens=False).ids
+                ]
         except UnicodeEncodeError as error:
             raise PromptError("the text holds half a character (a lone surrogate): pass well-formed Unicode") from error
         unknown = next((i for i in ids if i >= self.vocab_size), None)
@@ -137,6 +148,13 @@ class Tokenizer:
         if (self.add_bos if add_bos is None else add_bos) and self.bos_id is not None:
             ids.insert(0, self.bos_id)
         return ids
+
+    def _parts(self, text: str, special: bool) -> list[str]:
+        """The text as the engine is to see it: SentencePiece puts a space in front of each run of text."""
+        if not self._vocabulary.adds_space:
+            return [text]
+        runs = self._control.split(text) if special and self._control else [text]
+        return [run if i % 2 else f" {run}" for i, run in enumerate(runs) if run]
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True, continues: bool = False) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD.

@@ -30,6 +30,9 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tokenizer.Tokeniz
     fields = Fields(path, metadata)
     kind = fields.text("tokenizer.ggml.model")
     tokens, types = _tokens(fields)
+    if kind == "llama":
+        # Converters write the spaces of user-defined pieces as spaces; the original spells them as in all others.
+        tokens = [t.replace(" ", SPACE) if k == USER_DEFINED else t for t, k in zip(tokens, types, strict=True)]
     try:
         if kind == "gpt2":
             pre = _pre_tokenizer(fields)
@@ -46,7 +49,7 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tokenizer.Tokeniz
         Exception
     ) as error:  # the tokenizers library raises bare Exceptions for vocabularies that do not fit together
         raise ModelFileError(f"{path}: the vocabulary does not fit together ({error}): the file is damaged") from error
-    _add_tokens(engine, tokens, types)
+    _add_tokens(engine, tokens, types, kind == "llama")
     return tokenizer.Tokenizer(engine, vocabulary)
 
 
@@ -120,10 +123,7 @@ def _sentencepiece(fields: Fields, tokens: list[str], types: list[int]) -> Token
         fuse_unk=True,
     )
     engine = Tokenizer(model)
-    spaces: list[Any] = [normalizers.Replace(" ", SPACE)]
-    if _adds_space(fields):
-        spaces.insert(0, normalizers.Prepend(SPACE))
-    engine.normalizer = normalizers.Sequence(spaces)
+    engine.normalizer = normalizers.Replace(" ", SPACE)
     engine.decoder = decoders.Sequence([decoders.Replace(SPACE, " "), decoders.ByteFallback(), decoders.Fuse()])
     return engine
 
@@ -151,11 +151,11 @@ def _ids(tokens: list[str]) -> dict[str, int]:
     return ids
 
 
-def _add_tokens(engine: Tokenizer, tokens: list[str], types: list[int]) -> None:
-    """Control tokens match where the caller asks, user-defined pieces always; neither is normalised or split."""
+def _add_tokens(engine: Tokenizer, tokens: list[str], types: list[int], pieces: bool) -> None:
+    """Control tokens match where the caller asks, user-defined ones always (pieces in text with its spaces replaced)."""
     for wanted, special in ((CONTROL, True), (UNKNOWN, True), (USER_DEFINED, False)):
         added = [
-            AddedToken(token, special=special, normalized=False)
+            AddedToken(token, special=special, normalized=pieces and not special)
             for token, kind in zip(tokens, types, strict=True)
             if kind == wanted and token
         ]
@@ -171,10 +171,7 @@ def _vocabulary(fields: Fields, tokens: list[str], types: list[int], pre: PreTok
     named = [_id(fields, key, len(tokens)) for key in _EOS_KEYS]
     ends = {i for i in named if i is not None} | {i for i in control if tokens[i] in END_TOKENS}
     return Vocabulary(
-        # Converters write the spaces of user-defined pieces as spaces; the original spells them as all others.
-        tokens=[
-            t.replace(" ", SPACE) if pieces and k == USER_DEFINED else t for t, k in zip(tokens, types, strict=True)
-        ],
+        tokens=tokens,
         control=control,
         literal=control | {i for i, kind in enumerate(types) if kind == USER_DEFINED},
         spelling="pieces" if pieces else "bytes",
@@ -183,6 +180,7 @@ def _vocabulary(fields: Fields, tokens: list[str], types: list[int], pre: PreTok
         bos_id=_id(fields, "bos_token_id", len(tokens)),
         add_bos=fields.flag("tokenizer.ggml.add_bos_token", True if pre is None else pre.add_bos),
         strips_space=pieces and _adds_space(fields),
+        adds_space=pieces and _adds_space(fields),
         chat_template=fields.text("tokenizer.chat_template") if fields.has("tokenizer.chat_template") else None,
     )
 
