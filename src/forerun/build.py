@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from forerun.controllers.fixed import Fixed
 from forerun.core.protocols import Controller, Drafter, Model, Verifier
@@ -34,7 +34,8 @@ class Plan:
     num_speculative_tokens: nodes drafted a round at most; None is the drafter's own default.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
-    threads: of the cpu backend; None is as many as there are cores to use.
+    threads: None is as many as there are cores to use. context: most tokens of a text; None is the model's own.
+    kv_dtype, quantise: of the cpu backend, see `backends.cpu.options`.
     """
 
     model: str = DEFAULT_MODEL
@@ -47,12 +48,15 @@ class Plan:
     max_sequences: int = 8
     keep_prefixes: int = 1
     threads: int | None = None
+    context: int | None = None
+    kv_dtype: Literal["fp16", "fp32"] = "fp16"
+    quantise: Literal["w8", "w4"] | None = None
     progress: Progress | None = None
 
 
 @dataclass(frozen=True)
 class Assembly:
-    """What was built, under the names that it goes by in results."""
+    """What was built, under the names that it goes by in results. notes: lines that the user should see."""
 
     engine: Engine
     tokenizer: Tokenizer
@@ -62,6 +66,7 @@ class Assembly:
     verifier: str
     backend: str
     max_sequences: int
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,7 @@ def build(plan: Plan) -> Assembly:
         verifier=verifier.name,
         backend=model.info.backend,
         max_sequences=plan.max_sequences,
+        notes=_notes(plan, model.info.backend),
     )
 
 
@@ -128,10 +134,39 @@ def find_model(name: str, plan: Plan) -> Source:
 
 
 def load_model(weights: Weights, tokenizer: Tokenizer, name: str, plan: Plan) -> Model:
-    """Load weights into the backend that the plan names. Raises UnsupportedModelError or BackendError."""
+    """Load weights into the backend that the plan names; `auto` is the compiled core where it was built.
+
+    Raises UnsupportedModelError, ModelFileError or BackendError.
+    """
+    if backend_for(plan.backend) == "cpu":
+        from forerun.backends.cpu import CpuModel
+        from forerun.backends.cpu.options import CpuOptions
+
+        options = CpuOptions(threads=plan.threads, kv_dtype=plan.kv_dtype, quantise=plan.quantise, context=plan.context)
+        return CpuModel.from_weights(weights, name=name, usable_vocab=tokenizer.vocab_size, options=options)
     from forerun.backends.reference import ReferenceModel
 
-    return ReferenceModel.from_weights(weights, name=name, usable_vocab=tokenizer.vocab_size)
+    return ReferenceModel.from_weights(
+        weights, name=name, usable_vocab=tokenizer.vocab_size, context=plan.context, threads=plan.threads
+    )
+
+
+def backend_for(asked: str) -> str:
+    """The backend that runs when `asked` is wanted: `auto` falls back to `reference` where the core is missing."""
+    if asked != "auto":
+        return asked
+    from forerun.backends.cpu import missing_core
+
+    return "cpu" if missing_core() is None else "reference"
+
+
+def _notes(plan: Plan, backend: str) -> tuple[str, ...]:
+    """What the user should know about the choice of backend."""
+    if plan.backend == "auto" and backend == "reference":
+        from forerun.backends.cpu import missing_core
+
+        return (missing_core() or "",)
+    return ()
 
 
 def _toy() -> Source:
