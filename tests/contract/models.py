@@ -1,0 +1,57 @@
+"""Every implementation of `Model`: one line each, and the suite in test_model_contract.py runs over it.
+
+Requirements on what `make` returns: a vocabulary of at least 50 ids, a context of 200 to 4,000 tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from forerun.backends.toy import ToyKV, ToyModel, random_law
+from forerun.core.protocols import KV, Feed, Model
+from tests.unit.backends.tiny import contents, tiny
+
+
+@dataclass(frozen=True)
+class Implementation:
+    """A model and how to look into its sequences.
+
+    make: a small model; called once for each test module. contents: all that a KV holds, equal arrays for equal KV.
+    """
+
+    name: str
+    make: Callable[[], Model]
+    contents: Callable[[Any], Sequence[NDArray[Any]]] = field(default=lambda kv: [])
+
+
+def _toy_contents(kv: ToyKV) -> list[NDArray[Any]]:
+    return [np.array(kv.slots)]
+
+
+MODELS = (
+    Implementation("toy", lambda: ToyModel(60, 4, random_law(60, 1), context=400), _toy_contents),
+    Implementation("reference-llama", lambda: tiny("llama"), contents),
+    Implementation("reference-threads", lambda: tiny("qwen3", threads=3), contents),
+    Implementation("reference-sliding", lambda: tiny("gemma3"), contents),
+)
+
+
+def same(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> bool:
+    """Bit for bit, NaN included."""
+    return len(left) == len(right) and all(
+        a.shape == b.shape and a.tobytes() == b.tobytes() for a, b in zip(left, right, strict=True)
+    )
+
+
+def read(model: Model, tokens: Sequence[int]) -> KV:
+    """A fresh sequence that has read `tokens` in one pass."""
+    kv = model.open()
+    if tokens:
+        with model.forward([Feed(kv, tuple(tokens), logits=False)]) as scored:
+            scored.commit(0, ())
+    return kv
