@@ -131,15 +131,13 @@ class Tokenizer:
         Raises PromptError for text that is not Unicode (half a surrogate pair).
         """
         try:
-            with self._lock:
-                self._engine.encode_special_tokens = not special
-                ids = [
-                    i
-                    for part in self._parts(text, special)
-                    for i in self._engine.encode(part, add_special_tokens=False).ids
-                ]
+            text.encode()
         except UnicodeEncodeError as error:
             raise PromptError("the text holds half a character (a lone surrogate): pass well-formed Unicode") from error
+        parts = self._parts(text, special)
+        with self._lock:
+            self._engine.encode_special_tokens = not special
+            ids = [i for part in parts for i in self._engine.encode(part, add_special_tokens=False).ids]
         unknown = next((i for i in ids if i >= self.vocab_size), None)
         if unknown is not None:
             raise PromptError(
