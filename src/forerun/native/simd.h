@@ -36,6 +36,7 @@
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // false alarms inside GCC's own AVX-512 header
+#pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
 
 namespace forerun {
