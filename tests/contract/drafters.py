@@ -7,13 +7,17 @@ from collections.abc import Callable
 from forerun.backends.toy import ToyModel, random_law, text_law
 from forerun.core.protocols import Drafter
 from forerun.drafters.history import History
+from forerun.drafters.logitspec import LogitSpecDrafter
+from forerun.drafters.lookahead import LookaheadDrafter
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
+from forerun.drafters.prediction import PredictionDrafter
+from forerun.drafters.recycling import Matrix, RecyclingDrafter
 from forerun.drafters.suffix import SuffixDrafter
 
 VOCAB = 12
-CONTEXT = 200
+CONTEXT = 110
 TEXT = [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9, 1, 2, 3, 4, 10, 11, 5, 6, 1, 2, 0, 4] * 3
 
 
@@ -49,6 +53,11 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "suffix": SuffixDrafter,
     "suffix-bold": lambda: SuffixDrafter(floor=0.0, stretch=9.0),
     "suffix-remembering": lambda: SuffixDrafter(remembering()),
+    "recycling": lambda: RecyclingDrafter(VOCAB),
+    "recycling-small": lambda: RecyclingDrafter(VOCAB - 3, Matrix(limit=4), floor=0.0),
+    "logitspec": lambda: LogitSpecDrafter(VOCAB),
+    "prediction": lambda: PredictionDrafter(VOCAB),
+    "lookahead": lambda: LookaheadDrafter(VOCAB),
     "model": model,
     "model-tree": lambda: model(width=3),
     "model-threshold": lambda: model(width=2, threshold=0.4),

@@ -35,6 +35,7 @@ class Request:
     shares_noise: whether drafters draw with the target's own noise (set from the verifier).
     wants_beliefs: whether drafts should carry beliefs (set from the verifier).
     space: name of the drafters' memory of earlier requests that it reads and adds to; spaces never see each other.
+    prediction: token ids that the caller expects as the output, or as parts of it; for the drafter of that name.
     """
 
     prompt: Sequence[int]
@@ -46,6 +47,7 @@ class Request:
     shares_noise: bool = True
     wants_beliefs: bool = False
     space: str = ""
+    prediction: Sequence[int] = ()
 
     tokens: list[int] = field(init=False)
     finish_reason: FinishReason | None = field(default=None, init=False)

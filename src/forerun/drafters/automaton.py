@@ -18,7 +18,7 @@ START = 0
 # Occurrences are counted along this many links. In text chains of links are shorter; repetitions have long ones.
 _COUNTED = 24
 # A state with very many successors is looked at only through the newest of them.
-_LOOKED_AT = 32
+_LOOKED_AT = 16
 
 
 class SuffixAutomaton:
@@ -32,7 +32,7 @@ class SuffixAutomaton:
         self._token = array("i", [-1])  # the only successor's token, or -1
         self._next = array("i", [0])  # and state; START where there is none: nothing leads to it
         self._more: dict[int, dict[int, int]] = {}
-        self._clock = 0
+        self.clock = 0  # how many tokens were read
 
     def __len__(self) -> int:
         return len(self.length)
@@ -60,11 +60,11 @@ class SuffixAutomaton:
                 link[state] = START
             else:
                 link[state] = found if length[found] == length[at] + 1 else self._clone(at, token, found)
-        self._clock += 1
+        self.clock += 1
         count, seen, at = self.count, self._seen, state
         for _ in range(_COUNTED):
             count[at] += 1
-            seen[at] = self._clock
+            seen[at] = self.clock
             at = link[at]
             if at <= START:
                 break
@@ -100,8 +100,9 @@ class SuffixAutomaton:
             return []
         count, seen = self.count, self._seen
         newest = islice(reversed(more.items()), _LOOKED_AT)
-        ranked = sorted([(-count[after], -seen[after], token, after) for token, after in newest])
-        return [(-often, token, after) for often, _, token, after in ranked[:most]]
+        ranked = [(count[after], seen[after], token, after) for token, after in newest]
+        ranked.sort(reverse=True)
+        return [(often, token, after) for often, _, token, after in ranked[:most]]
 
     def _new(self, length: int) -> int:
         self.length.append(length)

@@ -25,6 +25,7 @@ from forerun.core.request import Request
 from forerun.core.sampling import belief, scores, softmax
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import Growth
+from forerun.errors import BackendError
 
 # How many runners-up the estimate of a keyed draw's agreement looks at.
 _RIVALS = 8
@@ -127,9 +128,12 @@ class Plan:
         request, drafter = self.session.request, self.session.drafter
         prefix = request.prefix(self._tokens_to(node))
         wide = drafter.widen(row)
-        kept = scores(wide, prefix, request.sampling, drafter.usable)
-        if not math.isfinite(float(np.max(kept))):
+        try:
+            kept = scores(wide, prefix, request.sampling, drafter.usable)
+        except BackendError:
             return  # A broken drafter has nothing to say; the target is what counts.
+        if not math.isfinite(float(np.max(kept))):
+            return
         room = min(drafter.width, self.tree.budget)
         q: NDArray[np.float64] | None = None
         if request.sampling.greedy:

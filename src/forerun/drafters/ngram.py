@@ -25,20 +25,22 @@ class NgramIndex:
         self._followed: dict[tuple[int, ...], int] = {}
         self._read = 0
 
-    def catch_up(self, tokens: Sequence[int]) -> None:
-        """Read what was added to `tokens`, which may only have grown since the last call."""
-        for end in range(max(self._read, 1), len(tokens)):
-            # The n-gram before `end` is entered once it has a successor, so a text's own suffix is never found.
+    def catch_up(self, tokens: Sequence[int], end: int | None = None) -> None:
+        """Read what was added to `tokens` (up to `end`), which may only have grown since the last call."""
+        end = len(tokens) if end is None else end
+        for at in range(max(self._read, 1), end):
+            # The n-gram before `at` is entered once it has a successor, so a text's own suffix is never found.
             for size in self._sizes:
-                if size <= end:
-                    self._followed[tuple(tokens[end - size : end])] = end
-        self._read = len(tokens)
+                if size <= at:
+                    self._followed[tuple(tokens[at - size : at])] = at
+        self._read = end
 
-    def find(self, tokens: Sequence[int]) -> tuple[int, int]:
+    def find(self, tokens: Sequence[int], end: int | None = None) -> tuple[int, int]:
         """(length, position of the successor) of the longest n-gram that ends `tokens` and was seen; (0, 0) if none."""
+        end = len(tokens) if end is None else end
         for size in self._sizes:
-            if size <= len(tokens):
-                where = self._followed.get(tuple(tokens[len(tokens) - size :]))
+            if size <= end:
+                where = self._followed.get(tuple(tokens[end - size : end]))
                 if where is not None:
                     return size, where
         return 0, 0

@@ -46,7 +46,7 @@ class Guesses:
     @staticmethod
     def kind(source: int, length: int, count: int, total: int) -> int:
         share = count / total if total > count else 1.0
-        step = len(_SHARES) + min(count, 3) if share == 1.0 else bisect_right(_SHARES, share)
+        step = len(_SHARES) + (count if count < 3 else 3) if share == 1.0 else bisect_right(_SHARES, share)
         return (source * (len(_LENGTHS) + 1) + bisect_right(_LENGTHS, length)) * _KINDS + step
 
     def score(self, source: int, length: int, count: int, total: int) -> float:
@@ -62,6 +62,9 @@ class View:
     def __init__(self, source: int, index: SuffixAutomaton, guesses: Guesses) -> None:
         self._source, self.index, self._guesses = source, index, guesses
         self.match: Match = (START, 0)
+        # What followed the state looked at last: it is asked for again when the next token is learnt.
+        self._looked: tuple[int, int] = (-1, -1)
+        self._found: tuple[list[tuple[int, int, int]], int] = ([], 0)
 
     def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
         """(token, score, state after) of what followed, likeliest first."""
@@ -83,10 +86,17 @@ class View:
 
     def _followed(self, state: int) -> tuple[list[tuple[int, int, int]], int]:
         """What followed a state, and how often it was followed by anything."""
-        followed = self.index.likeliest(state, _BRANCHES)
-        total = sum(count for count, _, _ in followed)
-        # Where some are left out, the state's own count, which the end of a text may make one too high.
-        return followed, total if len(followed) < _BRANCHES else max(total, self.index.count[state])
+        index = self.index
+        if self._looked != (state, index.clock):
+            followed = index.likeliest(state, _BRANCHES)
+            total = 0
+            for count, _, _ in followed:
+                total += count
+            # Where some are left out, the state's own count, which the end of a text may make one too high.
+            if len(followed) == _BRANCHES:
+                total = max(total, index.count[state])
+            self._looked, self._found = (state, index.clock), (followed, total)
+        return self._found
 
     def unfold(self, place: Place) -> list[tuple[int, float, Place]]:
         """Children for `grow`."""
@@ -184,7 +194,7 @@ class SuffixDrafter(SessionDrafter[SuffixSession]):
         history: History | None = None,
         *,
         path: Path | None = None,
-        floor: float = 0.1,
+        floor: float = 0.05,
         stretch: float = 2.0,
         longest: int = 64,
         lead_in: int = 16,

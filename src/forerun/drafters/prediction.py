@@ -1,0 +1,119 @@
+"""Text that the caller expects back, as a draft: an edited file, a filled template (the OpenAI `prediction` field).
+
+A pointer follows the output through the prediction. Where the output departs from it the pointer is put back as soon as
+the output's last tokens are found in the prediction again, nearest ahead first. Until then the draft guesses that one
+token was replaced, or one was put in: a tree of both. Scores are hit rates by how long the two have agreed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+
+from forerun.core.draft import EMPTY, Draft
+from forerun.core.outcome import Outcome
+from forerun.core.request import Request
+from forerun.drafters.base import Session, SessionDrafter
+from forerun.drafters.growth import grow
+from forerun.drafters.rates import Rates
+
+_LONGEST = 5
+# How far ahead one or two tokens alone may put the pointer; longer matches may put it anywhere.
+_REACH = {1: 12, 2: 60}
+# How many tokens in a row may have been replaced.
+_LOST = 8
+_AGREED = (1, 2, 3, 4, 8, 16)
+_START, _INSERTED = len(_AGREED) + 1, len(_AGREED) + 2
+
+# Next token of the prediction, how many tokens before it agreed (-1: nothing written yet), and where that last was so.
+Pointer = tuple[int, int, int]
+Place = tuple[int, int, int]  # next token, kind of guess, tokens agreed
+
+
+class PredictionSession(Session):
+    def __init__(self, drafter: PredictionDrafter, request: Request) -> None:
+        super().__init__(request)
+        self._rates = drafter.rates
+        self._usable = drafter.usable
+        self._expected = tuple(request.prediction)
+        self._where: dict[tuple[int, ...], list[int]] = {}
+        for end in range(1, len(self._expected)):
+            for size in range(1, min(_LONGEST, end) + 1):
+                self._where.setdefault(self._expected[end - size : end], []).append(end)
+        self._pointer: Pointer = (0, -1, 0)
+        self._read = len(request.prompt)
+
+    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
+        if budget <= 0 or not self._expected:
+            return EMPTY
+        self._catch_up()
+        pointer, tail = self._pointer, [*self.request.tokens[-_LONGEST:], *path]
+        for end in range(len(tail) - len(path) + 1, len(tail) + 1):
+            pointer = self._advance(pointer, tail[:end])
+        at, agreed, _ = pointer
+        starts: list[Place] = [(at, self._kind(agreed), agreed)]
+        if agreed == 0 and at > 0:
+            starts.append((at - 1, _INSERTED, 0))
+        return grow(starts, self._children, budget, "prediction", floor=0.02)
+
+    def _children(self, places: list[Place]) -> list[tuple[int, float, list[Place]]]:
+        found: list[tuple[int, float, list[Place]]] = []
+        for at, kind, agreed in places:
+            if at < len(self._expected) and all(token != self._expected[at] for token, _, _ in found):
+                token, more = self._expected[at], max(agreed, 0) + 1
+                if token < self._usable:
+                    found.append((token, self._rates[kind], [(at + 1, self._kind(more), more)]))
+        found.sort(key=lambda child: -child[1])
+        return found
+
+    @staticmethod
+    def _kind(agreed: int) -> int:
+        return _START if agreed < 0 else bisect_right(_AGREED, agreed)
+
+    def _advance(self, pointer: Pointer, tail: Sequence[int]) -> Pointer:
+        """The pointer after the last token of `tail`."""
+        at, agreed, home = pointer
+        if at < len(self._expected) and self._expected[at] == tail[-1]:
+            return at + 1, max(agreed, 0) + 1, at + 1
+        for size in range(min(_LONGEST, len(tail)), 0, -1):
+            ends = self._where.get(tuple(tail[len(tail) - size :]))
+            if ends is None:
+                continue
+            ahead = bisect_left(ends, home)
+            reach = _REACH.get(size)
+            if ahead < len(ends) and (reach is None or ends[ahead] - at <= reach):
+                return ends[ahead], size, ends[ahead]
+            if reach is None:
+                return ends[-1], size, ends[-1]
+        # Nothing of it is found: take this token for a replaced one, until too many are.
+        return (min(at + 1, home + _LOST, len(self._expected)), 0, home) if agreed >= 0 else pointer
+
+    def _catch_up(self) -> None:
+        tokens = self.request.tokens
+        for end in range(self._read, len(tokens)):
+            at, agreed, _ = self._pointer
+            if at < len(self._expected):
+                self._rates.note(self._kind(agreed), self._expected[at] == tokens[end])
+            if agreed == 0 and at > 0:
+                self._rates.note(_INSERTED, self._expected[at - 1] == tokens[end])
+            first = max(len(self.request.prompt), end + 1 - _LONGEST)
+            self._pointer = self._advance(self._pointer, tokens[first : end + 1])
+        self._read = len(tokens)
+
+    def observe(self, outcome: Outcome) -> None:
+        if self._expected:
+            self._catch_up()
+
+
+class PredictionDrafter(SessionDrafter[PredictionSession]):
+    """Drafts from `request.prediction`; silent for requests without one. `usable`: the target's ids that are tokens."""
+
+    name = "prediction"
+    shares_memory = True
+
+    def __init__(self, usable: int) -> None:
+        self.usable = usable
+        self.rates = Rates([0.3, 0.4, 0.55, 0.7, 0.8, 0.9, 0.95, 0.7, 0.2])
+
+    def open(self, request: Request) -> PredictionSession:
+        return PredictionSession(self, request)

@@ -1,0 +1,113 @@
+"""Token recycling: what goes into the matrix, what comes out, and how it is kept."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.core.draft import Draft
+from forerun.core.outcome import Outcome
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling
+from forerun.drafters.recycling import Matrix, RecyclingDrafter, RecyclingSession
+from forerun.errors import UsageError
+
+
+def row(*ranked: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Logits `[20]` that rank these ids first, clearly."""
+    logits = np.full(20, -9.0, dtype=np.float32)
+    for rank, token in enumerate(ranked):
+        logits[token] = 5.0 - rank
+    return logits
+
+
+def observe(session: RecyclingSession, draft: Draft, path: tuple[int, ...], bonus: int, *rows: object) -> None:
+    request = session.request
+    tokens = (*(draft.tokens[node] for node in path), bonus)
+    forced = (request.tokens[-1],)
+    for token in tokens:
+        request.append(token, 1000)
+    session.observe(Outcome(request, forced, draft, path, tokens, rows=np.stack(rows)))  # type: ignore[arg-type]
+
+
+def test_nothing_is_known_at_first() -> None:
+    assert len(RecyclingDrafter(20).open(Request([1, 2], Sampling())).propose(5)) == 0
+
+
+def test_rows_of_rejected_nodes_are_used_too() -> None:
+    drafter = RecyclingDrafter(20, floor=0.0)
+    session = drafter.open(Request([1, 2], Sampling()))
+    draft = Draft((7, 8), (-1, -1))
+    observe(session, draft, (), 9, row(9, 7), row(3, 4), row(5, 6))
+    assert [drafter.matrix.get(token) is not None for token in (2, 7, 8, 9)] == [True, True, True, False]
+    found = session.propose_after((8,), 4)
+    assert [found.tokens[node] for node in found.children(-1)][:2] == [5, 6]
+
+
+def test_the_tree_follows_the_matrix_through_levels() -> None:
+    drafter = RecyclingDrafter(20, floor=0.0)
+    drafter.matrix.put(1, [2, 3], [0.9, 0.1])
+    drafter.matrix.put(2, [4], [1.0])
+    draft = drafter.open(Request([1], Sampling())).propose(3)
+    assert (draft.tokens, draft.parents) == ((2, 4, 3), (-1, 0, -1))
+
+
+def test_padding_is_not_proposed() -> None:
+    drafter = RecyclingDrafter(3, floor=0.0)
+    drafter.matrix.put(1, [9, 2], [0.6, 0.4])
+    assert drafter.open(Request([1], Sampling())).propose(4).tokens == (2,)
+
+
+def test_scores_learn_what_candidates_are_worth() -> None:
+    drafter = RecyclingDrafter(20)
+    before = drafter.ranks.score(0, 0.9)
+    for _ in range(30):
+        drafter.ranks.note(((1, 2), (0.9, 0.1)), 2)
+    assert drafter.ranks.score(0, 0.9) < 0.3 * before
+    assert drafter.ranks.score(1, 0.1) > 0.6
+
+
+def test_the_row_updated_longest_ago_goes() -> None:
+    matrix = Matrix(limit=2)
+    for token in (1, 2, 1, 3):
+        matrix.put(token, [5], [1.0])
+    assert [matrix.get(token) is not None for token in (1, 2, 3)] == [True, False, True]
+    with pytest.raises(UsageError, match="holds nothing"):
+        Matrix(limit=0)
+
+
+def test_saved_is_loaded_and_small(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.npz"
+    matrix = Matrix(vocabulary="toy")
+    rng = np.random.default_rng(1)
+    for token in rng.permutation(150_000)[:40_000].tolist():
+        matrix.put(token, rng.integers(0, 150_000, 8).tolist(), [0.125] * 8)
+    matrix.put(3, [4], [0.5])
+    drafter = RecyclingDrafter(150_000, matrix, path=path)
+    drafter.close()
+    assert path.stat().st_size < 2_000_000
+    again = Matrix.load(path, vocabulary="toy")
+    assert len(again) == 40_000
+    assert again.get(3) == ((4,), (0.5,))
+    with pytest.raises(UsageError, match="of toy, not of other"):
+        Matrix.load(path, vocabulary="other")
+    assert len(Matrix.load(tmp_path / "none")) == 0
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "text", "history"])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "matrix.npz"
+    matrix = Matrix()
+    matrix.put(1, [2], [1.0])
+    matrix.save(path)
+    if how == "history":
+        np.savez(path, head=np.frombuffer(b'{"format": 1, "vocabulary": ""}', dtype=np.uint8), tokens=np.zeros(2))
+    else:
+        path.write_bytes({"empty": b"", "cut": path.read_bytes()[:200], "text": b"hello"}[how])
+    with caplog.at_level(logging.WARNING):
+        assert len(Matrix.load(path)) == 0
+    assert "damaged" in caplog.text
+    assert not path.exists()
