@@ -123,7 +123,7 @@ def keyed_verify(target: Model, tokens: list[int], drafted: Sequence[int], seed:
 
 def _demo() -> None:
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
-    count, ahead = 10_000, 4
+    count, ahead = 5_000, 4
     text, passes = speculative(lambda tokens: p, lambda tokens: q, [0], count, ahead, Dice(0))
     share = np.bincount(text[1:], minlength=3) / (len(text) - 1)
     print(f"target's law  {p}\nspeculative   {share.round(3)}  {(len(text) - 1) / passes:.2f} tokens per pass")

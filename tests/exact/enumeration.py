@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cache
@@ -40,22 +40,22 @@ class Replay:
 
     def flip(self, probability: Any) -> bool:
         assert 0 <= probability <= 1, probability
-        return bool(self._branch([(True, Fraction(probability)), (False, 1 - Fraction(probability))]))
+        return bool(self._branch([1, 0], [probability, 1 - probability]))
 
     def draw(self, weights: Law) -> int:
-        total = Fraction(sum(weights))
-        assert total > 0, weights
         assert all(w >= 0 for w in weights), weights
-        return int(self._branch([(token, Fraction(w) / total) for token, w in enumerate(weights)]))
+        return self._branch(range(len(weights)), weights)
 
-    def _branch(self, options: list[tuple[int, Fraction]]) -> int:
-        possible = [option for option in options if option[1] > 0]
+    def _branch(self, values: Sequence[int], weights: Iterable[Any]) -> int:
+        possible = [(value, weight) for value, weight in zip(values, weights, strict=True) if weight > 0]
+        assert possible, "nothing can happen"
         at = len(self.taken)
         choice = self._script[at] if at < len(self._script) else 0
         self.taken.append(choice)
         self.widths.append(len(possible))
-        value, probability = possible[choice]
-        self.probability *= probability
+        value, weight = possible[choice]
+        if len(possible) > 1:
+            self.probability *= Fraction(weight) / Fraction(sum(w for _, w in possible))
         return value
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -108,10 +109,15 @@ class FractionsView:
 
 
 def recovered(law: NDArray[np.float64]) -> NDArray[Any]:
-    exact = np.array([Fraction(p).limit_denominator(_LARGEST_DENOMINATOR) for p in law.tolist()], dtype=object)
+    exact = np.array([_fraction(p) for p in law.tolist()], dtype=object)
     assert exact.sum() == 1
     assert np.abs(exact.astype(np.float64) - law).max() < 1e-6
     return exact
+
+
+@cache
+def _fraction(p: float) -> Fraction:
+    return Fraction(p).limit_denominator(_LARGEST_DENOMINATOR)
 
 
 def run(
@@ -153,11 +159,11 @@ def rule(request: pytest.FixtureRequest) -> Verifier:
 
 
 DRAFTS: dict[str, tuple[Table, Drafting, int]] = {
-    "chain": (P, chain(Q, 2), 4),
+    "chain": (P, chain(Q, 2), 3),
     "chain with zeros": (P3, chain(Q3, 2), 3),
-    "tree with replacement": (P, tree(Q, (2, 1), with_replacement=True), 3),
+    "tree with replacement": (P, tree(Q, (2,), with_replacement=True), 3),
     "tree without replacement": (P3, tree(Q3, (2, 1)), 3),
-    "deterministic tree": (P3, looked_up(3, (2, 2)), 3),
+    "deterministic tree": (P, looked_up(2, (2, 2)), 4),
     "plain in between": (P, sometimes(chain(Q, 2)), 4),
 }
 
@@ -169,12 +175,12 @@ def test_law_through_the_engine(rule: Verifier, case: str) -> None:
 
 
 @pytest.mark.parametrize("budget", [0, 1, 2])
-def test_budgets_cut_drafts_without_bias(rule: Verifier, budget: int) -> None:
-    assert written_law(rule, P, tree(Q, (2, 1)), 3, budget=budget) == plain_law(P, 3)
+def test_budgets_cut_drafts_without_bias(budget: int) -> None:
+    assert written_law(Traversal(), P, tree(Q, (2, 1)), 3, budget=budget) == plain_law(P, 3)
 
 
-def test_targets_that_take_chains_only(rule: Verifier) -> None:
-    assert written_law(rule, P, tree(Q, (2, 1)), 3, tree=False) == plain_law(P, 3)
+def test_targets_that_take_chains_only() -> None:
+    assert written_law(Block(), P, tree(Q, (2, 1)), 3, tree=False) == plain_law(P, 3)
 
 
 def test_two_requests_in_one_pass_are_independent() -> None:
@@ -198,7 +204,7 @@ def test_cascade_through_the_engine() -> None:
 @pytest.mark.parametrize("drafts", ["chain", "tree without replacement", "deterministic tree", "plain in between"])
 def test_keyed_text_is_the_plain_text(drafts: str) -> None:
     table, drafting, _ = DRAFTS[drafts]
-    for seed in range(30):
+    for seed in range(10):
         texts = []
         for nodes in (0, 1, 2, 9):
             random = Sampled(seed)

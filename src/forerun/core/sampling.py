@@ -55,7 +55,7 @@ class Sampling:
             object.__setattr__(self, "stop", (self.stop,))
         for name, low, high, wanted in _RANGES:
             value = getattr(self, name)
-            if value is None:
+            if value is None and name in _OPTIONAL:
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
                 raise SamplingError(f"{name} is {value!r}; it must be {wanted}.")
@@ -70,7 +70,9 @@ class Sampling:
         if any(not isinstance(text, str) or text == "" for text in self.stop):
             raise SamplingError("a stop string is empty; give at least one character.")
         for token, bias in self.logit_bias.items():
-            if not isinstance(bias, int | float) or (not math.isfinite(bias) and bias != -math.inf):
+            if not isinstance(token, int) or token < 0:
+                raise SamplingError(f"logit_bias has the key {token!r}; keys are token ids.")
+            if not isinstance(bias, int | float) or not (-1e6 <= bias <= 1e6 or bias == -math.inf):
                 raise SamplingError(
                     f"logit_bias of token {token} is {bias!r}; it must be a number (-inf bans a token)."
                 )
@@ -88,6 +90,7 @@ class Sampling:
         return tuple(f.name for f in fields(cls))
 
 
+_OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
 _RANGES: tuple[tuple[str, float, float, str], ...] = (
     ("temperature", 0.0, 1e6, "0 (greedy) or a positive number"),
     ("top_k", 0, 2**31, "0 (off) or a positive whole number"),

@@ -163,7 +163,7 @@ def test_sharing_noise_agrees_as_often_as_the_coupling_says() -> None:
     expected = sum(1 / np.maximum(p / p[v], q / q[v]).sum() for v in range(3))
     assert expected == pytest.approx(0.6935, abs=5e-5)
     stream = Noise(0).stream(Domain.TOKEN)
-    count = 4000
+    count = 2500
     agree = sum(stream.race(np.log(p), t) == stream.race(np.log(q), t) for t in range(count))
     assert abs(agree - count * expected) < 5 * math.sqrt(count * expected * (1 - expected))
     apart = Noise(0).stream(Domain.DRAFT, 1)

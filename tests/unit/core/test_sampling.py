@@ -1,0 +1,338 @@
+"""Each sampling parameter alone and together, every refusal, and `choose` against the law it claims to draw from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from forerun.core.noise import Domain, Noise
+from forerun.core.sampling import Sampling, belief, choose, law, logprobs, scores, softmax
+from forerun.errors import BackendError, SamplingError
+
+BANNED = -math.inf
+
+
+@dataclass(frozen=True)
+class Text:
+    """A prefix by hand: ids of the prompt, ids of the output."""
+
+    prompt: tuple[int, ...] = (0,)
+    output: tuple[int, ...] = ()
+
+    @property
+    def length(self) -> int:
+        return len(self.prompt) + len(self.output)
+
+    def seen(self) -> NDArray[np.int64]:
+        return np.array(sorted({*self.prompt, *self.output}), dtype=np.int64)
+
+    def output_counts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        ids, counts = np.unique(np.array(self.output, dtype=np.int64), return_counts=True)
+        return ids, counts
+
+
+def row(*logits: float) -> NDArray[np.float32]:
+    return np.array(logits, dtype=np.float32)
+
+
+def logs(*probabilities: float) -> NDArray[np.float32]:
+    logits: NDArray[np.float32] = np.log(np.array(probabilities)).astype(np.float32)
+    return logits
+
+
+def kept(logits: NDArray[np.float32], prefix: Text = Text(), usable: int | None = None, **sampling: Any) -> list[float]:
+    given = logits.copy()
+    got = scores(logits, prefix, Sampling(**{"temperature": 1.0, **sampling}), usable or len(logits))
+    assert np.array_equal(given, logits), "the row must not be changed"
+    return [float(x) for x in got]
+
+
+def ids(logits: NDArray[np.float32], **sampling: Any) -> list[int]:
+    return [i for i, x in enumerate(kept(logits, **sampling)) if x > BANNED]
+
+
+def test_nothing_asked_for_nothing_changed() -> None:
+    assert kept(row(1, 2, 3)) == [1, 2, 3]
+
+
+def test_temperature_divides() -> None:
+    assert kept(row(1, -2, 3), temperature=0.5) == [2, -4, 6]
+    assert law(row(0, math.log(4)), Text(), Sampling(temperature=2.0), 2) == pytest.approx([1 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-6, 1e-300])
+def test_temperature_0_is_greedy_and_so_is_what_would_overflow(temperature: float) -> None:
+    sampling = Sampling(temperature=temperature, top_k=1, top_p=0.1, min_p=0.9)
+    stream = Noise(0).stream(Domain.TOKEN)
+    assert choose(row(1, 300, 299.9), Text(), sampling, 3, stream) == 1
+    assert choose(row(5, 5, 5), Text(), sampling, 3, stream) == 0
+    assert law(row(1, 300, 299.9), Text(), sampling, 3).tolist() == [0, 1, 0]
+
+
+def test_low_temperatures_do_not_overflow() -> None:
+    assert law(row(1000, -1000, 999), Text(), Sampling(temperature=2e-5), 3).tolist() == [1, 0, 0]
+
+
+def test_top_k_keeps_the_largest() -> None:
+    assert ids(row(1, 5, 3, 4), top_k=2) == [1, 3]
+    assert ids(row(1, 5, 3, 4), top_k=4) == [0, 1, 2, 3]
+    assert ids(row(1, 5, 3, 4), top_k=400) == [0, 1, 2, 3]
+
+
+def test_top_k_ties_fall_to_lower_ids() -> None:
+    assert ids(row(2, 1, 2, 2, 3), top_k=3) == [0, 2, 4]
+    assert ids(row(1, 1, 1, 1), top_k=1) == [0]
+
+
+def test_top_p_keeps_the_smallest_set_that_reaches_the_mass() -> None:
+    probabilities = logs(0.5, 0.25, 0.125, 0.125)
+    assert ids(probabilities, top_p=0.4) == [0]
+    assert ids(probabilities, top_p=0.51) == [0, 1]
+    assert ids(probabilities, top_p=0.8) == [0, 1, 2]
+    assert ids(probabilities, top_p=0.9) == [0, 1, 2, 3]
+    assert ids(probabilities, top_p=1e-9) == [0]
+
+
+def test_top_p_reached_exactly_is_enough() -> None:
+    """Logits whose weights are powers of two are summed exactly."""
+    assert ids(row(0, 0, BANNED, BANNED), top_p=0.5) == [0]
+    assert ids(row(0, 0, 0, 0), top_p=0.75) == [0, 1, 2]
+    assert ids(row(0, 0, 0, 0), top_p=0.7501) == [0, 1, 2, 3]
+
+
+def test_top_p_over_a_large_flat_vocabulary() -> None:
+    """More ids than are looked at first."""
+    assert ids(np.zeros(5000, dtype=np.float32), top_p=0.5) == list(range(2500))
+    flat = np.zeros(5000, dtype=np.float32)
+    flat[4000] = 1
+    assert 4000 in ids(flat, top_p=0.3)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_top_p_is_the_textbook_definition(seed: int) -> None:
+    logits = np.random.default_rng(seed).normal(0, 3, 2000).astype(np.float32)
+    p = softmax(logits)
+    order = np.argsort(-p, kind="stable")
+    for top_p in (0.1, 0.5, 0.9, 0.99, 0.9999):
+        count = int(np.searchsorted(np.cumsum(p[order]), top_p)) + 1
+        assert ids(logits, top_p=top_p) == sorted(order[:count].tolist())
+
+
+def test_min_p_keeps_what_is_near_the_best() -> None:
+    probabilities = logs(0.5, 0.3, 0.15, 0.05)
+    assert ids(probabilities, min_p=0.5) == [0, 1]
+    assert ids(probabilities, min_p=0.2) == [0, 1, 2]
+    assert ids(probabilities, min_p=1.0) == [0]
+    assert ids(row(2, 2, 1), min_p=1.0) == [0, 1]
+
+
+def test_min_p_looks_at_the_law_after_temperature() -> None:
+    probabilities = logs(0.6, 0.3, 0.1)
+    assert ids(probabilities, min_p=0.3, temperature=1.0) == [0, 1]
+    assert ids(probabilities, min_p=0.3, temperature=2.0) == [0, 1, 2]
+
+
+def test_cuts_follow_each_other() -> None:
+    """min-p, then top-k, then top-p over what these leave."""
+    probabilities = logs(0.4, 0.3, 0.2, 0.1)
+    assert ids(probabilities, top_k=2, top_p=0.6) == [0, 1]
+    assert ids(probabilities, top_k=2, top_p=0.57) == [0]
+    assert ids(probabilities, min_p=0.4, top_k=3) == [0, 1, 2]
+    assert ids(probabilities, min_p=0.6, top_k=3) == [0, 1]
+
+
+def test_repetition_penalty_on_prompt_and_output() -> None:
+    prefix = Text((0, 1), (2, 2))
+    assert kept(row(2, -2, 4, 2), prefix, repetition_penalty=2.0) == [1, -4, 2, 2]
+
+
+def test_presence_and_frequency_on_output_only() -> None:
+    prefix = Text((0,), (1, 2, 2))
+    assert kept(row(1, 1, 1, 1), prefix, presence_penalty=0.5) == [1, 0.5, 0.5, 1]
+    assert kept(row(1, 1, 1, 1), prefix, frequency_penalty=0.25) == [1, 0.75, 0.5, 1]
+    assert kept(row(1, 1, 1, 1), prefix, presence_penalty=-0.5, frequency_penalty=-0.25) == [1, 1.75, 2, 1]
+    assert kept(row(1, 1), Text((0,)), presence_penalty=0.5) == [1, 1]
+
+
+def test_penalties_also_at_temperature_0() -> None:
+    sampling = Sampling(repetition_penalty=3.0)
+    assert choose(row(2, 1), Text((0,)), sampling, 2, Noise(0).stream(Domain.TOKEN)) == 1
+
+
+def test_bias_adds_and_bans() -> None:
+    assert kept(row(1, 2, 3), logit_bias={0: 1.5, 2: BANNED}) == [2.5, 2, BANNED]
+    assert kept(row(1, 2, 3), logit_bias={17: 5.0}) == [1, 2, 3]
+
+
+def test_bias_comes_before_temperature() -> None:
+    assert kept(row(1, 2), logit_bias={0: 1.0}, temperature=0.5) == [4, 4]
+
+
+def test_padding_is_never_sampled() -> None:
+    assert kept(row(1, 2, 90, 99), usable=2) == [1, 2, BANNED, BANNED]
+    assert kept(row(1, 2, 90, 99), usable=2, logit_bias={3: 100.0}) == [1, 2, BANNED, BANNED]
+    sampling = Sampling(temperature=5.0)
+    stream = Noise(0).stream(Domain.TOKEN)
+    prefixes = [Text((0,) * n) for n in range(1, 200)]
+    assert {choose(row(1, 2, 90, 99), p, sampling, 2, stream) for p in prefixes} == {0, 1}
+    assert choose(row(1, 2, 90, 99), Text(), Sampling(), 2, stream) == 1
+    assert law(row(0, 0, 0, 0), Text(), Sampling(), 2)[2:].sum() == 0
+    assert belief(row(0, 0, 0, 0), Text(), Sampling(), 2).tolist() == [0.5, 0.5, 0, 0]
+
+
+EVERYTHING = {
+    "temperature": 0.8,
+    "top_k": 20,
+    "top_p": 0.9,
+    "min_p": 0.01,
+    "repetition_penalty": 1.2,
+    "presence_penalty": 0.3,
+    "frequency_penalty": 0.1,
+    "logit_bias": {3: 2.0, 4: BANNED},
+}
+
+
+def test_choose_draws_from_the_law() -> None:
+    """Chi-square over 4,000 positions of one law with every parameter set; p below 1e-6 fails."""
+    logits = np.random.default_rng(0).normal(0, 1.5, 60).astype(np.float32)
+    sampling = Sampling(**EVERYTHING)  # type: ignore[arg-type]
+    stream = Noise(9).stream(Domain.TOKEN)
+    p = law(logits, Text((3, 5), (6, 6, 7)), sampling, 55)
+    final = scores(logits, Text((3, 5), (6, 6, 7)), sampling, 55)
+    count = 4000
+    seen = np.bincount([stream.race(final, position) for position in range(count)], minlength=60)
+    assert seen[p == 0].sum() == 0
+    possible = p > 0
+    assert 5 < possible.sum() <= 20
+    statistic = ((seen - count * p)[possible] ** 2 / (count * p[possible])).sum()
+    assert statistic < 67  # 19 degrees of freedom at most
+    chosen = choose(logits, Text((3, 5), (6, 6, 7)), sampling, 55, stream)
+    assert chosen == stream.race(final, 5)
+
+
+def test_law_is_the_softmax_of_the_scores() -> None:
+    logits = np.random.default_rng(1).normal(0, 2, 300).astype(np.float32)
+    p = law(logits, Text((1,), (2, 3)), Sampling(**EVERYTHING), 300)  # type: ignore[arg-type]
+    assert p.dtype == np.float64
+    assert p.sum() == pytest.approx(1, abs=1e-14)
+    final = scores(logits, Text((1,), (2, 3)), Sampling(**EVERYTHING), 300).astype(np.float64)  # type: ignore[arg-type]
+    assert p == pytest.approx(np.exp(final) / np.exp(final).sum(), rel=1e-12)
+
+
+def test_belief_is_temperature_1_without_cuts() -> None:
+    logits = row(0, 1, 2)
+    sampling = Sampling(temperature=0.2, top_k=1, logit_bias={0: BANNED})
+    assert belief(logits, Text(), sampling, 3) == pytest.approx([0, 1 / (1 + math.e), math.e / (1 + math.e)])
+
+
+CUTS: list[dict[str, Any]] = [
+    {},
+    {"top_k": 2},
+    {"top_p": 0.5},
+    {"min_p": 0.5},
+    {"top_k": 1, "top_p": 0.5, "min_p": 0.1},
+    {"repetition_penalty": 2.0, "presence_penalty": 1.0},
+    {"logit_bias": {1: 1.0}},
+]
+
+
+@pytest.mark.parametrize("broken", [math.nan, math.inf])
+@pytest.mark.parametrize("sampling", CUTS, ids=str)
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_broken_logits_are_an_error(broken: float, sampling: dict[str, Any], temperature: float) -> None:
+    """Also where a cut would have hidden them."""
+    stream = Noise(0).stream(Domain.TOKEN)
+    asked = Sampling(temperature=temperature, **sampling)
+    for at in range(4):
+        logits = row(1, 2, 3, 4)
+        logits[at] = broken
+        with pytest.raises(BackendError, match="not finite"):
+            choose(logits, Text((0,), (1,)), asked, 4, stream)
+        with pytest.raises(BackendError, match="not finite"):
+            law(logits, Text((0,), (1,)), asked, 4)
+
+
+def test_all_banned_is_an_error() -> None:
+    with pytest.raises(BackendError, match="every token is banned"):
+        law(row(1, 2), Text(), Sampling(temperature=1.0, logit_bias={0: BANNED, 1: BANNED}), 2)
+
+
+def test_broken_padding_is_no_error() -> None:
+    assert law(row(0, 0, math.nan), Text(), Sampling(temperature=1.0), 2).tolist() == [0.5, 0.5, 0]
+
+
+def test_logprobs_are_of_the_models_own_law() -> None:
+    got = logprobs(logs(0.5, 0.3, 0.15, 0.05), 2, 2, 4)
+    assert got.token_id == 2
+    assert got.logprob == pytest.approx(math.log(0.15), rel=1e-6)
+    assert [i for i, _ in got.top] == [0, 1]
+    assert [math.exp(x) for _, x in got.top] == pytest.approx([0.5, 0.3], rel=1e-6)
+
+
+def test_logprobs_without_alternatives_and_with_all() -> None:
+    assert logprobs(row(1, 2), 0, 0, 2).top == ()
+    assert [i for i, _ in logprobs(row(1, 3, 3, 9), 0, 10, 3).top] == [1, 2, 0]
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"temperature": -0.1}, "temperature is -0.1"),
+    ({"temperature": math.nan}, "temperature is nan"),
+    ({"temperature": math.inf}, "temperature is inf"),
+    ({"temperature": "hot"}, "temperature is 'hot'"),
+    ({"temperature": True}, "temperature is True"),
+    ({"temperature": None}, "temperature is None"),
+    ({"top_k": -1}, "top_k is -1"),
+    ({"top_k": 2.5}, "top_k is 2.5; it must be a whole number"),
+    ({"top_p": 0.0}, "top_p is 0"),
+    ({"top_p": 1.1}, "top_p is 1.1"),
+    ({"top_p": math.nan}, "top_p is nan"),
+    ({"min_p": -0.1}, "min_p is -0.1"),
+    ({"min_p": 1.5}, "min_p is 1.5"),
+    ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+    ({"repetition_penalty": -1.0}, "repetition_penalty is -1.0"),
+    ({"presence_penalty": math.nan}, "presence_penalty is nan"),
+    ({"frequency_penalty": math.inf}, "frequency_penalty is inf"),
+    ({"logit_bias": {1: math.nan}}, "logit_bias of token 1 is nan"),
+    ({"logit_bias": {1: math.inf}}, "logit_bias of token 1 is inf"),
+    ({"logit_bias": {1: 1e39}}, "logit_bias of token 1"),
+    ({"logit_bias": {1: "x"}}, "logit_bias of token 1 is 'x'"),
+    ({"logit_bias": {"1": 1.0}}, "keys are token ids"),
+    ({"logit_bias": {-1: 1.0}}, "keys are token ids"),
+    ({"seed": 2**64}, "seed is"),
+    ({"seed": 1.5}, "seed is 1.5"),
+    ({"max_tokens": 0}, "max_tokens is 0"),
+    ({"max_tokens": -3}, "max_tokens is -3"),
+    ({"max_tokens": 1.5}, "max_tokens is 1.5"),
+    ({"stop": [""]}, "a stop string is empty"),
+    ({"stop": ""}, "a stop string is empty"),
+    ({"stop": [3]}, "a stop string is empty"),
+    ({"logprobs": -1}, "logprobs is -1"),
+    ({"logprobs": 1001}, "logprobs is 1001"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=str)
+def test_values_outside_their_range_are_refused(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(SamplingError) as caught:
+        Sampling(**given)
+    text = str(caught.value)
+    assert message in text
+    assert "\n" not in text
+
+
+def test_values_at_the_ends_of_their_ranges_are_taken() -> None:
+    Sampling(temperature=0, top_k=0, top_p=1, min_p=0, seed=-(2**63), max_tokens=1, logprobs=0)
+    Sampling(temperature=100.0, top_p=1e-9, min_p=1, seed=2**64 - 1, max_tokens=None, logprobs=None)
+
+
+def test_one_stop_string_may_come_alone() -> None:
+    assert Sampling(stop="END").stop == ("END",)
+
+
+def test_names_are_the_parameters() -> None:
+    assert {"temperature", "top_p", "logit_bias", "seed"} <= set(Sampling.names())

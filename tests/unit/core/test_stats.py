@@ -1,0 +1,78 @@
+"""The field's definitions of acceptance, by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from forerun.core.draft import EMPTY, Draft
+from forerun.core.outcome import Outcome, Seconds, Verdict
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling
+from forerun.core.stats import Stats
+
+REQUEST = Request((0,), Sampling())
+
+
+def outcome(drafted: int, accepted: int, bonus: bool = True) -> Outcome:
+    draft = Draft.chain(range(drafted)) if drafted else EMPTY
+    path = tuple(range(accepted))
+    tokens = (*range(accepted), 99) if bonus else tuple(range(accepted))
+    return Outcome(REQUEST, (0,), draft, path, tokens, seconds=Seconds(1, 2, 4), verdict=Verdict(path, 99, 1, 0.25))
+
+
+def counted(*outcomes: Outcome) -> Stats:
+    stats = Stats()
+    for each in outcomes:
+        stats.add(each)
+    return stats
+
+
+def test_definitions() -> None:
+    stats = counted(outcome(4, 4), outcome(4, 1), outcome(2, 0), outcome(0, 0))
+    assert (stats.rounds, stats.steps, stats.drafted, stats.accepted, stats.tokens) == (4, 3, 10, 5, 9)
+    assert stats.draft_acceptance_rate == 5 / 10
+    assert stats.mean_acceptance_length == 1 + 5 / 3
+    assert stats.histogram == [1, 1, 0, 0, 1]
+    assert stats.per_position_acceptance_rate == [2 / 3, 1 / 3, 1 / 3, 1 / 3]
+    assert sum(stats.per_position_acceptance_rate) == pytest.approx(stats.accepted / stats.steps)
+    assert (stats.overrides, stats.given_up) == (4, 1.0)
+    assert (stats.draft_s, stats.verify_s, stats.other_s) == (4, 8, 16)
+
+
+def test_nothing_counted() -> None:
+    stats = counted(outcome(0, 0))
+    assert stats.mean_acceptance_length == 1
+    assert stats.draft_acceptance_rate == 0
+    assert stats.per_position_acceptance_rate == []
+
+
+def test_a_prompt_chunk_counts_its_time_only() -> None:
+    stats = counted(Outcome(REQUEST, (1, 2, 3), decoded=False, seconds=Seconds(0, 3, 0)))
+    assert stats == Stats(verify_s=3)
+
+
+def test_a_round_cut_by_the_end_counts_what_was_kept() -> None:
+    stats = counted(outcome(4, 2, bonus=False))
+    assert (stats.tokens, stats.accepted, stats.histogram) == (2, 2, [0, 0, 1])
+
+
+def test_merge_adds() -> None:
+    first, second = counted(outcome(4, 3)), counted(outcome(1, 1), outcome(0, 0))
+    both = counted(outcome(4, 3), outcome(1, 1), outcome(0, 0))
+    first.merge(second)
+    assert first == both
+    second.merge(Stats())
+    assert second == counted(outcome(1, 1), outcome(0, 0))
+
+
+def test_response_block() -> None:
+    assert counted(outcome(2, 1)).as_dict() == {
+        "mean_acceptance_length": 2.0,
+        "draft_acceptance_rate": 0.5,
+        "acceptance_histogram": [0, 1],
+        "num_spec_steps": 1,
+        "num_rounds": 1,
+        "num_accepted_draft_tokens": 1,
+        "num_draft_tokens": 2,
+        "per_position_acceptance_rate": [1.0],
+    }
