@@ -37,6 +37,7 @@ MODELS = (
     Implementation("toy", lambda: ToyModel(60, 4, random_law(60, 1), context=400), _toy_contents),
     Implementation("reference-llama", lambda: tiny("llama"), contents),
     Implementation("reference-threads", lambda: tiny("qwen3", threads=3), contents),
+    Implementation("reference-heads", lambda: tiny("qwen2"), contents),
     Implementation("reference-sliding", lambda: tiny("gemma3"), contents),
 )
 

@@ -106,7 +106,9 @@ def _blocks(group: Group, layer: int, window: int) -> Sequence[tuple[Floats, Flo
     if group.tail is not None:
         own = (kv_heads, len(group.tail), -1, BLOCK, head_dim)
         order = (1, 2, 0, 3, 4)
-        pieces.append((k[:, group.tail].reshape(own).transpose(order), v[:, group.tail].reshape(own).transpose(order)))
+        # `take` lays a block out as the cache does; a BLAS may round otherwise where only the strides differ.
+        own_k, own_v = np.take(k, group.tail, axis=1), np.take(v, group.tail, axis=1)
+        pieces.append((own_k.reshape(own).transpose(order), own_v.reshape(own).transpose(order)))
     return pieces
 
 
