@@ -1,4 +1,4 @@
-// The Python module forerun.native._core. Sizes and kinds are checked here or below; nothing passed in can crash the process.
+// The Python module forerun.backends.cpu._core. Sizes and kinds are checked here or below; nothing passed in can crash the process.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/shared_ptr.h>
@@ -178,12 +178,12 @@ NB_MODULE(_core, m) {
       .def("close", &Cache::close);
 
   nb::class_<Pass>(m, "Pass")
-      .def("logits", [](const Pass& pass, std::size_t feed, std::int64_t vocab) {
+      .def("logits", [](const Pass& pass, std::size_t feed) {
         check_feed(pass, feed);
         std::int64_t rows;
         const float* data = pass.logits(feed, &rows);
-        return rows_view(data, rows, vocab, pass.logits_owner());
-      }, "feed"_a, "vocab"_a)
+        return rows_view(data, rows, pass.vocab(), pass.logits_owner());
+      }, "feed"_a)
       .def("hidden", [](const Pass& pass, std::size_t feed, int layer) {
         check_feed(pass, feed);
         std::int64_t rows;
@@ -210,6 +210,7 @@ NB_MODULE(_core, m) {
         return new Cache(std::move(model), std::move(sequence));
       }, nb::rv_policy::take_ownership)
       .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false)
+      .def_prop_ro("isa", [](Model& model) { return std::string(isa_name(model.isa)); })
       .def_prop_ro("kv_bytes", [](Model& model) { return model.pages().bytes(); })
       .def_prop_ro("threads", [](Model& model) { return model.pool.threads(); })
       .def("set_threads", [](Model& model, unsigned threads) {

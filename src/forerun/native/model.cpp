@@ -63,8 +63,9 @@ float* Buffer::floats(std::size_t count) {
   return data_.get();
 }
 
-Model::Model(Shape description, unsigned threads, bool half_kv, std::size_t kv_limit, Isa isa)
+Model::Model(Shape description, unsigned threads, bool half_kv, std::size_t kv_limit, Isa isa_wanted)
     : shape(checked(std::move(description))),
+      isa(isa_wanted),
       layers(std::size_t(shape.layers)),
       rotary(shape.frequencies, shape.attention_factor),
       local_rotary(shape.local_frequencies, 1.0),

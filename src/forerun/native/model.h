@@ -70,6 +70,7 @@ class Model {
   std::shared_ptr<std::vector<float>> logits_buffer(std::size_t floats);
 
   const Shape shape;
+  const Isa isa;
   std::mutex mutex;  // one pass computes at a time
 
   PackedMatrix embed, head;

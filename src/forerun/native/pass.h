@@ -52,6 +52,7 @@ class Pass {
   // may throw to stop. After an exception the pass can only be closed.
   void compute(const std::function<void()>& between_layers);
 
+  std::int64_t vocab() const { return model_->shape.vocab; }
   std::int64_t width() const { return model_->shape.width; }
   std::size_t feeds() const { return feeds_.size(); }
   // Rows of logits of a feed, [rows, vocab].
