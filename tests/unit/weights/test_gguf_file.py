@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.models import resolve
 from forerun.weights import RopeScaling, open_weights
 
 Make = Callable[..., Any]
@@ -210,3 +212,17 @@ def test_encodings_that_are_not_run_are_named(make_tiny: Make, tmp_path: Path) -
     path.write_bytes(raw[:at] + (250).to_bytes(4, "little") + raw[at + 4 :])
     with pytest.raises(UnsupportedModelError, match="unknown encoding 250"):
         open_weights(path)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["smollm2-135m", "qwen2.5-coder-1.5b", "gemma3-270m"])
+def test_opening_reads_the_header_and_not_the_weights(name: str) -> None:
+    path = resolve(name)
+    tracemalloc.start()
+    try:
+        weights = open_weights(path)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert weights.nbytes > 0.9 * path.stat().st_size
+    assert peak < 5e6
