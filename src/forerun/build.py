@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -69,20 +70,28 @@ class Assembly:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
 class Source:
     """A model found but not loaded: what it is called, and enough of its files open to compare vocabularies."""
 
-    name: str
-    tokenizer: Tokenizer
-    template: ChatTemplate | None
-    load: Callable[[], Model]
+    def __init__(
+        self, name: str, tokenizer: Tokenizer, template: ChatTemplate | None, load: Callable[[], Model]
+    ) -> None:
+        self.name = name
+        self.tokenizer = tokenizer
+        self.template = template
+        self._load = load
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, loaded when it is first asked for. Raises UnsupportedModelError, ModelFileError or BackendError."""
+        return self._load()
 
 
-def build(plan: Plan) -> Assembly:
+def build(plan: Plan, target: Source | None = None) -> Assembly:
     """Find, check, then load, in this order: what cannot work together is refused before weights are read.
 
-    Raises UsageError, CompositionError, ModelError or FetchError.
+    target: the target itself, where several assemblies are to share one. Raises UsageError, CompositionError, ModelError
+    or FetchError.
     """
     verifier = _verifier(plan.verifier)
     kind, _, draft_name = _draft(plan.draft).partition(":")
@@ -90,16 +99,15 @@ def build(plan: Plan) -> Assembly:
         raise UsageError(f"num_speculative_tokens is {plan.num_speculative_tokens}; it must be 0 or more.")
     if plan.max_sequences < 1:
         raise UsageError(f"max_sequences is {plan.max_sequences}; it must be at least 1.")
-    target = find_model(plan.model, plan)
+    target = target or find_model(plan.model, plan)
     partner = find_model(draft_name, plan) if kind == "model" else None
     if partner is not None:
         _match(target, partner)
-    model = target.load()
-    drafter, nodes = _drafter(kind, plan, model, partner)
+    drafter, nodes = _drafter(kind, plan, target.model, partner)
     nodes = nodes if plan.num_speculative_tokens is None else plan.num_speculative_tokens
     controller: Controller = Fixed(nodes)
     engine = Engine(
-        model, drafter, verifier, controller, max_sequences=plan.max_sequences, keep_prefixes=plan.keep_prefixes
+        target.model, drafter, verifier, controller, max_sequences=plan.max_sequences, keep_prefixes=plan.keep_prefixes
     )
     return Assembly(
         engine=engine,
@@ -108,9 +116,9 @@ def build(plan: Plan) -> Assembly:
         model=target.name,
         draft=f"{kind}:{partner.name}" if partner is not None else kind,
         verifier=verifier.name,
-        backend=model.info.backend,
+        backend=target.model.info.backend,
         max_sequences=plan.max_sequences,
-        notes=_notes(plan, model.info.backend),
+        notes=_notes(plan, target.model.info.backend),
     )
 
 
@@ -224,7 +232,7 @@ def _drafter(kind: str, plan: Plan, target: Model, partner: Source | None) -> tu
     if partner is not None:
         from forerun.drafters.model import ModelDrafter
 
-        return ModelDrafter(partner.load(), target.info), 4
+        return ModelDrafter(partner.model, target.info), 4
     if kind == "ngram":
         from forerun.drafters.ngram import NgramDrafter
 
