@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.backends.cpu import missing_core
+from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.toy import ToyKV, ToyModel, random_law
 from forerun.core.protocols import KV, Feed, Model
 from tests.unit.backends.tiny import contents, tiny
+from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,16 @@ MODELS = (
     Implementation("reference-heads", lambda: tiny("qwen2"), contents),
     Implementation("reference-sliding", lambda: tiny("gemma3"), contents),
 )
+if missing_core() is None:
+    MODELS += (
+        Implementation("cpu-llama", lambda: tiny_cpu("llama"), cpu_contents),
+        Implementation("cpu-heads", lambda: tiny_cpu("qwen2", options=CpuOptions(threads=2)), cpu_contents),
+        Implementation("cpu-quantised", lambda: tiny_cpu("qwen3", "mixed"), cpu_contents),
+        Implementation("cpu-sliding", lambda: tiny_cpu("gemma3", options=CpuOptions(kv_dtype="fp32")), cpu_contents),
+        Implementation(
+            "cpu-portable", lambda: tiny_cpu("gemma3", "Q8_0", options=CpuOptions(isa="portable")), cpu_contents
+        ),
+    )
 
 
 def same(left: Sequence[NDArray[Any]], right: Sequence[NDArray[Any]]) -> bool:

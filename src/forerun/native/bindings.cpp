@@ -46,6 +46,18 @@ struct Cache {
     if (sequence->busy) throw PassError("a sequence cannot be cut while a pass writes to it");
     sequence->truncate(length);
   }
+  nb::tuple snapshot(int layer) const {
+    const KvShape& shape = model->kv_shape();
+    if (layer < 0 || layer >= shape.layers) throw nb::index_error("no such layer");
+    const std::size_t row = std::size_t(shape.dim) * shape.element();
+    const std::size_t sizes[] = {std::size_t(shape.kv_heads), std::size_t(sequence->length()), row};
+    auto* both = new std::vector<std::byte>(2 * sizes[0] * sizes[1] * row);
+    nb::capsule owner(both, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+    std::byte* values = both->data() + both->size() / 2;
+    sequence->snapshot(layer, both->data(), values);
+    using Array = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<3>>;
+    return nb::make_tuple(Array(both->data(), 3, sizes, owner), Array(values, 3, sizes, owner));
+  }
   Cache* fork() {
     if (sequence->closed) throw PassError("a closed sequence cannot be forked");
     return new Cache(model, sequence->fork());
@@ -175,6 +187,7 @@ NB_MODULE(_core, m) {
       .def_prop_ro("length", [](const Cache& c) { return c.sequence->length(); })
       .def("truncate", &Cache::truncate, "length"_a)
       .def("fork", &Cache::fork, nb::rv_policy::take_ownership)
+      .def("snapshot", &Cache::snapshot, "layer"_a)
       .def("close", &Cache::close);
 
   nb::class_<Pass>(m, "Pass")

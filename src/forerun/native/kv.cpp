@@ -105,6 +105,19 @@ std::unique_ptr<Sequence> Sequence::fork() const {
   return other;
 }
 
+void Sequence::snapshot(int layer, std::byte* keys, std::byte* values) const {
+  const KvShape& shape = pool_->shape();
+  const size_t element = shape.element(), row = size_t(shape.dim) * element;
+  for (int head = 0; head < shape.kv_heads; ++head)
+    for (int64_t p = 0; p < length_; ++p, keys += row, values += row) {
+      const std::byte* from = page(p / kPagePositions);
+      const size_t slot = size_t(p % kPagePositions);
+      for (size_t d = 0; d < size_t(shape.dim); ++d)
+        std::memcpy(keys + d * element, from + shape.k_offset(layer, head) + (d * kPagePositions + slot) * element, element);
+      std::memcpy(values, from + shape.v_offset(layer, head) + slot * row, row);
+    }
+}
+
 void Sequence::clear() { truncate(0); }
 
 }  // namespace forerun

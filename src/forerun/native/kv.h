@@ -84,6 +84,9 @@ class Sequence {
   std::unique_ptr<Sequence> fork() const;
   void clear();
 
+  // Keys and values of the committed tokens in one layer as they are stored, [kv_heads][length][dim] each, K not transposed.
+  void snapshot(int layer, std::byte* keys, std::byte* values) const;
+
   std::byte* page(int64_t index) const { return pages_[size_t(index)]->data; }
 
   bool busy = false;    // an open pass writes to it

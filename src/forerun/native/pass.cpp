@@ -14,9 +14,9 @@ std::string counted(std::int64_t n, const char* what) { return std::to_string(n)
 
 Feed planned(FeedInput& input, const Shape& shape) {
   Feed feed;
-  if (input.sequence == nullptr || input.sequence->closed) throw PassError("a closed sequence was fed; open a new one");
-  if (input.sequence->busy) throw PassError("a sequence is part of another pass that is still open, or twice of this one");
-  if (input.forced.empty()) throw std::invalid_argument("a feed needs at least one forced token");
+  if (input.sequence == nullptr || input.sequence->closed) throw PassError("a closed sequence cannot be fed: open a new one");
+  if (input.sequence->busy) throw PassError("a sequence is in another pass that is still open, or twice in this one: leave that one first, or fork it");
+  if (input.forced.empty()) throw std::invalid_argument("a feed has no forced token: give at least the last committed one");
   if (input.nodes.size() != input.parents.size()) throw std::invalid_argument("a draft has as many parents as tokens");
   if (std::int64_t(input.nodes.size()) > kMostNodes)
     throw PassError("a draft of " + std::to_string(input.nodes.size()) + " nodes is too large; draft at most " + std::to_string(kMostNodes));
@@ -27,7 +27,7 @@ Feed planned(FeedInput& input, const Shape& shape) {
   feed.tokens.insert(feed.tokens.end(), input.nodes.begin(), input.nodes.end());
   for (std::int32_t token : feed.tokens)
     if (token < 0 || token >= shape.vocab)
-      throw PassError("token id " + std::to_string(token) + " is outside the model's " + counted(shape.vocab, "id"));
+      throw PassError("token id " + std::to_string(token) + " is not one of the model's " + std::to_string(shape.vocab) + ": use its own tokenizer");
   feed.path_begin.push_back(0);
   std::int64_t deepest = 0;
   for (std::size_t node = 0; node < input.parents.size(); ++node) {
@@ -41,7 +41,8 @@ Feed planned(FeedInput& input, const Shape& shape) {
     deepest = std::max(deepest, feed.depth(std::int64_t(node)));
   }
   if (feed.base() + deepest > shape.context)
-    throw PassError("the model holds " + counted(shape.context, "token") + ", but the pass needs " + std::to_string(feed.base() + deepest));
+    throw PassError("a pass reaches position " + std::to_string(feed.base() + deepest) + ", but the model holds " + counted(shape.context, "token") +
+                    ": shorten the text or the draft");
   return feed;
 }
 
@@ -110,14 +111,14 @@ const float* Pass::hidden(std::size_t feed, int layer, std::int64_t* rows) const
 }
 
 void Pass::commit(std::size_t index, const std::vector<std::int32_t>& path) {
-  if (closed_) throw PassError("the pass is over; commit before leaving it");
+  if (closed_) throw PassError("the pass is over: commit before leaving it");
   Feed& feed = feeds_.at(index);
-  if (feed.committed) throw std::invalid_argument("a feed is committed once");
+  if (feed.committed || feed.sequence->closed) throw PassError("nothing to commit: the feed was committed, or its sequence closed meanwhile");
   if (!path.empty()) {
     const std::int32_t leaf = path.back();
     if (leaf < 0 || leaf >= feed.nodes() || feed.depth(leaf) != std::int64_t(path.size()) ||
         !std::equal(path.begin(), path.end(), feed.paths.begin() + std::ptrdiff_t(feed.path_begin[leaf])))
-      throw std::invalid_argument("what is committed is not a path from the root");
+      throw std::invalid_argument("what is committed does not lead from the root down");
   }
   const std::int64_t length = feed.base() + std::int64_t(path.size());
   feed.sequence->reserve(length);

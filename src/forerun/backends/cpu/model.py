@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from forerun.backends.cpu.options import CpuOptions
 from forerun.core.protocols import KV, NOTHING, Feed, Floats, ModelInfo, Needs
 from forerun.errors import BackendError
@@ -23,8 +25,9 @@ def missing_core() -> str | None:
     try:
         from forerun.backends.cpu import _core  # noqa: F401
     except ImportError as error:
+        why = "it was not built" if error.name == "forerun.backends.cpu" else str(error)
         return (
-            f"the compiled core is missing ({error}): install a C++ compiler and reinstall forerun; "
+            f"the compiled core is missing ({why}): install a C++ compiler and reinstall forerun; "
             "until then the reference backend runs, some 30 times slower"
         )
     return None
@@ -55,7 +58,7 @@ class CpuModel:
         from forerun.backends.cpu.loading import load
 
         self.spec = spec
-        options = options or CpuOptions()
+        self.options = options = options or CpuOptions()
         self._core: _core.Model | None = load(spec, tensors, options, source)
         self._info = ModelInfo(
             name=name or spec.name,
@@ -174,6 +177,12 @@ class CpuKV:
             return CpuKV(self.owner, self.sequence.fork())
         except RuntimeError as error:
             raise BackendError(str(error)) from error
+
+    def snapshot(self, layer: int) -> tuple[Floats, Floats]:
+        """Copies of the committed keys and values of a layer, `[kv_heads, length, head_dim]` each."""
+        dtype = np.float16 if self.owner.options.kv_dtype == "fp16" else np.float32
+        keys, values = (half.view(dtype)[..., : self.owner.spec.head_dim] for half in self.sequence.snapshot(layer))
+        return keys.astype(np.float32), values.astype(np.float32)
 
     def close(self) -> None:
         self.sequence.close()
