@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 from forerun.backends.toy import ToyModel, random_law, text_law
 from forerun.core.protocols import Drafter
+from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.drafters.history import History
 from forerun.drafters.logitspec import LogitSpecDrafter
 from forerun.drafters.lookahead import LookaheadDrafter
-from forerun.drafters.model import ModelDrafter
+from forerun.drafters.model import Helper, ModelDrafter
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
 from forerun.drafters.prediction import PredictionDrafter
@@ -34,7 +35,13 @@ def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed
     return ToyModel(rows, 1, lambda path: babble(path) * 0.5 + tilt(path), context=context, name="helper", tree=tree)
 
 
-def model(width: int = 1, threshold: float = 0.0, depth: int = 0, helps: ToyModel | None = None) -> ModelDrafter:
+def model(
+    width: int = 1,
+    threshold: float = 0.0,
+    depth: int = 0,
+    helps: ToyModel | None = None,
+    below: Helper | None = None,
+) -> ModelDrafter:
     return ModelDrafter(helps or helper(), target().info, width=width, threshold=threshold, depth=depth, chunk=7)
 
 
@@ -65,5 +72,14 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "model-chains-only": lambda: model(width=3, helps=helper(tree=False)),
     "model-fewer-rows": lambda: model(width=2, helps=helper(rows=VOCAB - 2)),
     "model-more-rows": lambda: model(width=2, helps=helper(rows=VOCAB + 5)),
+    "chain": lambda: Chain([PredictionDrafter(VOCAB), NgramDrafter(3, 4), RecyclingDrafter(VOCAB)]),
+    "merge": lambda: Merge([SuffixDrafter(), RecyclingDrafter(VOCAB), model(width=2)]),
+    "extend": lambda: Extend([SuffixDrafter(), RecyclingDrafter(VOCAB)]),
+    "extend-model": lambda: Extend([NgramDrafter(), model(width=2, threshold=0.2)]),
+    "model-extended": lambda: Extend([model(width=2, depth=1), NgramDrafter()]),
+    "stage": lambda: model(below=SuffixDrafter()),
+    "stage-tree": lambda: model(width=3, below=Merge([NgramDrafter(), RecyclingDrafter(VOCAB)])),
+    "stages": lambda: model(below=model(helps=helper(seed=8), below=NgramDrafter())),
+    "nested": lambda: Chain([Extend([SuffixDrafter(), model()]), Merge([NgramDrafter(), LookaheadDrafter(VOCAB)])]),
     "model-short-context": lambda: model(width=2, helps=helper(context=40)),
 }

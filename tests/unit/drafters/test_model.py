@@ -14,7 +14,8 @@ from forerun.core.draft import Draft
 from forerun.core.protocols import NOTHING, Feed, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, choose, law
-from forerun.drafters.model import ModelDrafter, ratio_scores
+from forerun.drafters.model import ModelDrafter
+from forerun.drafters.model_tree import ratio_scores
 from forerun.errors import BackendError
 
 VOCAB = 9
@@ -237,3 +238,64 @@ def test_a_failed_pass_leaves_a_session_usable(width: int) -> None:
         session.propose(9)
     fresh = drafter(Counted(), width).open(asked)
     assert session.propose(9) == fresh.propose(9)
+
+
+def tree_of(draft: Draft) -> set[tuple[tuple[int, ...], float]]:
+    """Paths and scores, in no order."""
+    assert draft.scores is not None
+    return {
+        (tuple(draft.tokens[step] for step in draft.path_to(node)), round(draft.scores[node], 9))
+        for node in range(len(draft))
+    }
+
+
+@pytest.mark.parametrize("width", [1, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("shares_noise", [True, False])
+def test_a_helper_changes_the_passes_not_the_draft(width: int, temperature: float, shares_noise: bool) -> None:
+    """The helper is the same model one token of context short, so it is right often, and never changes anything."""
+    alone, helped = Counted(), Counted()
+    near = ToyModel(VOCAB, 3, lambda path: LAW(path) + random_law(VOCAB, 5, 0.4)(path[-1:]))
+    stage = ModelDrafter(helped, TARGET, width=width, helper=drafter(near, 2))
+    passes = [0, 0]
+    requests = [request([1, 2, 3], temperature, shares_noise=shares_noise) for _ in range(2)]
+    sessions = [drafter(alone, width).open(requests[0]), stage.open(requests[1])]
+    for token in (4, 4, 0, 1, 8, 2):
+        drafts = [session.propose(8) for session in sessions]
+        assert tree_of(drafts[0]) == tree_of(drafts[1])
+        for asked in requests:
+            asked.append(drafts[0].tokens[0], 10**6)
+            asked.append(token, 10**6)
+    passes = [len(alone.passes), len(helped.passes)]
+    assert passes[1] < 0.8 * passes[0]
+
+
+def test_stages_can_be_stacked() -> None:
+    bottom = drafter(Counted())
+    middle = ModelDrafter(Counted(), TARGET, helper=bottom)
+    top = Counted()
+    stack = ModelDrafter(top, TARGET, helper=middle, helped=3)
+    asked = request([1, 2, 3], 0.8)
+    session = stack.open(asked)
+    draft = session.propose(8)
+    assert list(draft.tokens) == plainly([1, 2, 3], 8, 0.8)
+    # Each pass reads three guesses, all right: four levels a pass.
+    assert len(top.passes) == 2
+    assert stack.name == "model:toy<model:toy<model:toy"
+    session.close()
+    stack.close()
+
+
+def test_a_restricted_head_proposes_its_ids_only() -> None:
+    """Rows of a model whose head covers four ids are put where those belong."""
+    head = np.array([8, 1, 5, 2])
+    model = ToyModel(VOCAB, 3, lambda path: LAW(path)[head])
+    asked = request([1, 2, 3], 1.0, shares_noise=False)
+    draft = ModelDrafter(model, TARGET, width=3, head=head).open(asked).propose(10)
+    assert set(draft.tokens) <= set(head.tolist())
+    assert draft.q is not None
+    q = draft.q[0]
+    assert q is not None
+    expected = np.full(VOCAB, -np.inf, dtype=np.float32)
+    expected[head] = LAW((1, 2, 3))[head]
+    np.testing.assert_array_equal(q, law(expected, asked.prefix(), asked.sampling, VOCAB))
