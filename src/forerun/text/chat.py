@@ -1,30 +1,25 @@
-"""Conversations to prompts, by the model's own Jinja template in a sandbox.
+"""Conversations to prompts, by the model's own Jinja template.
 
-Templates come from model files and are not trusted: they run in Jinja's immutable sandbox, without loaders. What they
-may rely on is what transformers offers them: trim_blocks and lstrip_blocks, loop controls, `raise_exception`,
-`strftime_now`, `tojson` with arguments, the `generation` block.
+The strings of control tokens are tokens where the template writes them. In what users and tools say they stay text: a
+message cannot close its own turn.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-import jinja2
-from jinja2 import nodes
-from jinja2.exceptions import SecurityError
-from jinja2.ext import Extension
-from jinja2.parser import Parser
-from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-from forerun.errors import ModelFileError, PromptError
+from forerun.errors import PromptError
+from forerun.text.sandbox import Sandboxed
 from forerun.weights.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
-LARGEST_PRODUCT: Final = 1_000_000
 _TEXT_PARTS = ("text", "input_text", "output_text")
+# The model's own words: templates take them apart by tokens such as </think>.
+_OWN = "assistant"
 
 
 class ChatTemplate:
@@ -38,20 +33,10 @@ class ChatTemplate:
         source = tokenizer.chat_template if source is None else source
         if source is None:
             raise PromptError("the model has no chat template (it is a base model): pass plain text")
-        environment = _Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols", _GenerationBlock]
-        )
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
+        self._tokenizer = tokenizer
+        self._template = Sandboxed(source)
         named = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
         self._tokens = {name: "" if i is None else tokenizer.id_to_token(i) for name, i in named.items()}
-        try:
-            self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
-            raise ModelFileError(
-                f"the model's chat template is not valid ({error}): use --raw, or another model"
-            ) from error
 
     def render(
         self,
@@ -61,31 +46,71 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         **variables: Any,
     ) -> str:
-        """The prompt for a conversation.
+        """The prompt for a conversation, as text.
 
         messages: `role` and `content` (text, null, absent, or an array of text parts), `tool_calls` and the like.
         add_generation_prompt: end with the opening of the assistant's turn.
         variables: whatever else the template knows (`enable_thinking`, ...).
         Raises PromptError for malformed messages and for conversations that the template refuses.
         """
-        values = self._tokens | {"documents": None} | variables
-        try:
-            return self._template.render(
-                messages=normalised(messages),
-                tools=list(tools) if tools else None,
-                add_generation_prompt=add_generation_prompt,
-                **values,
+        given = {
+            "documents": None,
+            "messages": normalised(messages),
+            "tools": list(tools) if tools else None,
+            "add_generation_prompt": add_generation_prompt,
+        }
+        return self._template.render(self._tokens | given | variables)
+
+    def encode(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        special: bool = False,
+        **variables: Any,
+    ) -> list[int]:
+        """Token ids of `render`. BOS is there if the template writes it.
+
+        special: read the strings of control tokens as tokens in users' and tools' messages too.
+        """
+        clean = normalised(messages)
+        hidden = _Hidden(self._tokenizer, clean)
+        if special or not hidden.found:
+            return self._tokenizer.encode(self.render(clean, tools=tools, **variables), special=True, add_bos=False)
+        text = self.render(hidden.messages, tools=tools, **variables)
+        runs = self._tokenizer.split_control(text)
+        ids: list[int] = []
+        for i, run in enumerate(runs):
+            ids += self._tokenizer.encode(hidden.shown(run), special=i % 2 == 1, add_bos=False)
+        return ids
+
+
+class _Hidden:
+    """Messages in which the strings of control tokens are stood in for, so that only the template's own are seen."""
+
+    def __init__(self, tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> None:
+        self.found: list[str] = []
+        self._tokenizer = tokenizer
+        # Text that cannot be guessed from inside a message, and that survives being written as JSON.
+        self._mark = hashlib.sha256(repr(messages).encode("utf-8", "replace")).hexdigest()[:24]
+        self.messages = [m if m["role"] == _OWN else self._hide(m) for m in messages]
+
+    def shown(self, text: str) -> str:
+        """The text with the strings themselves again."""
+        return re.sub(rf"{self._mark}:(\d+):", lambda match: self.found[int(match[1])], text)
+
+    def _hide(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return "".join(
+                self._stand_in(run) if i % 2 else run for i, run in enumerate(self._tokenizer.split_control(value))
             )
-        except _RefusedError as error:
-            raise PromptError(f"the model's chat template refuses this conversation: {error}") from error
-        except SecurityError as error:
-            raise ModelFileError(
-                f"the model's chat template does what a template must not ({error}): use --raw"
-            ) from error
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
-            raise PromptError(
-                f"the model's chat template cannot render this conversation ({error}): use --raw"
-            ) from error
+        if isinstance(value, Mapping):
+            return {key: self._hide(inner) for key, inner in value.items()}
+        return [self._hide(inner) for inner in value] if isinstance(value, list) else value
+
+    def _stand_in(self, control: str) -> str:
+        self.found.append(control)
+        return f"{self._mark}:{len(self.found) - 1}:"
 
 
 def prompt_ids(
@@ -97,12 +122,11 @@ def prompt_ids(
 ) -> list[int]:
     """Token ids of a conversation, up to the opening of the assistant's turn.
 
-    With a template, its control tokens are tokens and BOS is what it writes. A model without one (a base model) takes a
-    single user message as raw text. Raises PromptError for anything else: there is no right way to guess a format.
+    A model without a template (a base model) takes a single user message as raw text. Raises PromptError for anything
+    else: there is no right way to guess a format.
     """
     if tokenizer.chat_template is not None:
-        template = ChatTemplate(tokenizer)
-        return tokenizer.encode(template.render(messages, tools=tools, **variables), special=True, add_bos=False)
+        return ChatTemplate(tokenizer).encode(messages, tools=tools, **variables)
     plain = normalised(messages)
     if len(plain) != 1 or plain[0]["role"] != "user" or tools:
         raise PromptError(
@@ -166,49 +190,3 @@ def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
         if isinstance(parsed, dict):
             clean["arguments"] = parsed
     return clean
-
-
-class _RefusedError(jinja2.TemplateError):
-    """A template called `raise_exception`."""
-
-
-def _refuse(message: object) -> None:
-    raise _RefusedError(str(message))
-
-
-def _to_json(
-    value: object,
-    ensure_ascii: bool = False,
-    indent: int | None = None,
-    separators: tuple[str, str] | None = None,
-    sort_keys: bool = False,
-) -> str:
-    """JSON as transformers writes it: unlike Jinja's own filter, nothing is escaped for HTML."""
-    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-
-
-class _Sandbox(ImmutableSandboxedEnvironment):
-    """Jinja's sandbox, with products that could fill the memory refused as well."""
-
-    intercepted_binops = frozenset({"*", "**"})
-
-    def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
-        sizes = [len(side) if isinstance(side, str | list | tuple) else side for side in (left, right)]
-        if any(isinstance(size, int) and abs(size) > LARGEST_PRODUCT for size in sizes) or (
-            operator == "**" and any(isinstance(size, int) and abs(size) > 64 for size in sizes)
-        ):
-            raise SecurityError("a product too large")
-        result = super().call_binop(context, operator, left, right)
-        if isinstance(result, str | list | tuple) and len(result) > LARGEST_PRODUCT:
-            raise SecurityError("a product too large")
-        return result
-
-
-class _GenerationBlock(Extension):
-    """`{% generation %}`, by which templates mark the assistant's words for training; here it only holds them."""
-
-    tags = {"generation"}  # noqa: RUF012
-
-    def parse(self, parser: Parser) -> list[nodes.Node]:
-        next(parser.stream)
-        return list(parser.parse_statements(("name:endgeneration",), drop_needle=True))

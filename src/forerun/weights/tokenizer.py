@@ -11,7 +11,7 @@ import re
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -72,10 +72,6 @@ class Tokenizer:
         engine.no_padding()
         self._engine, self._vocabulary = engine, vocabulary
         self._lock = threading.Lock()
-        ends = sorted(
-            (vocabulary.tokens[i] for i in vocabulary.control if vocabulary.adds_space), key=len, reverse=True
-        )
-        self._control = re.compile(f"({'|'.join(map(re.escape, filter(None, ends)))})") if any(ends) else None
         self._bytes: dict[int, bytes] = {}
 
     @property
@@ -151,8 +147,18 @@ class Tokenizer:
         """The text as the engine is to see it: SentencePiece puts a space in front of each run of text."""
         if not self._vocabulary.adds_space:
             return [text]
-        runs = self._control.split(text) if special and self._control else [text]
+        runs = self.split_control(text) if special else [text]
         return [run if i % 2 else f" {run}" for i, run in enumerate(runs) if run]
+
+    def split_control(self, text: str) -> list[str]:
+        """Runs of text and, at every odd place, the string of a control token."""
+        return self._control.split(text) if self._control else [text]
+
+    @cached_property
+    def _control(self) -> re.Pattern[str] | None:
+        strings = {self.tokens[i] for i in self.control_ids if i < self.vocab_size} - {""}
+        longest_first = sorted(strings, key=lambda string: (-len(string), string))
+        return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if strings else None
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True, continues: bool = False) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD.
