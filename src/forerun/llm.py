@@ -216,7 +216,7 @@ class LLM:
                 f"{self.assembly.model} has no chat template (it is a base model), so it takes plain text only; give one "
                 "string without system or earlier messages."
             )
-        return tokenizer.encode(template.render(messages), special=True, add_bos=False)
+        return template.encode(messages)
 
     def close(self) -> None:
         """Release the models."""

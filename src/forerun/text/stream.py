@@ -16,7 +16,7 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], ends: frozenset[int]) -> None:
-        self._detokeniser = Detokeniser(tokenizer)
+        self._detokeniser = Detokeniser(tokenizer, continues=True)
         self._scanner = StopScanner(stops)
         self._ends = ends
         self._pieces: list[str] = []

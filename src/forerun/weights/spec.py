@@ -7,7 +7,8 @@ Canonical names of tensors (`i` is the layer; matrices are `[out, in]`, row-majo
     layers.i.post_attn_norm (Gemma) · layers.i.ffn_norm · layers.i.gate|up|down · layers.i.post_ffn_norm (Gemma)
 
 Rotary embedding is always of the half-split kind (dimension d pairs with d + head_dim/2): readers reorder the rows of q
-and k of files that interleave pairs. Norm weights are the multiplier itself: readers add Gemma's 1 where the file leaves it out.
+and k of files that interleave pairs. Norm weights are the multiplier itself: readers add Gemma's 1 where the file
+leaves it out.
 """
 
 from __future__ import annotations
