@@ -21,6 +21,7 @@ from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.errors import PromptError, SamplingError
+from forerun.text.chat import prompt_ids
 from forerun.text.stream import TextStream
 
 Message = Mapping[str, Any]
@@ -209,14 +210,7 @@ class LLM:
         messages: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        if not messages:
-            raise PromptError("there are no messages; give at least one.")
-        if template is None:
-            raise PromptError(
-                f"{self.assembly.model} has no chat template (it is a base model), so it takes plain text only; give one "
-                "string without system or earlier messages."
-            )
-        return template.encode(messages)
+        return prompt_ids(tokenizer, messages, template=template)
 
     def close(self) -> None:
         """Release the models."""

@@ -149,7 +149,7 @@ def test_bad_prompts_are_refused() -> None:
     with pytest.raises(PromptError, match="holds 4096"):
         llm.generate("x" * 4096)
     with pytest.raises(PromptError, match="base model"):
-        llm.generate([{"role": "user", "content": "hello"}])
+        llm.generate([{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}])
 
 
 @pytest.mark.parametrize(

@@ -117,16 +117,17 @@ def prompt_ids(
     tokenizer: Tokenizer,
     messages: Sequence[Message],
     *,
+    template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
     **variables: Any,
 ) -> list[int]:
     """Token ids of a conversation, up to the opening of the assistant's turn.
 
-    A model without a template (a base model) takes a single user message as raw text. Raises PromptError for anything
-    else: there is no right way to guess a format.
+    template: the model's own, where it was compiled before. A model without one (a base model) takes a single user
+    message as raw text. Raises PromptError for anything else: there is no right way to guess a format.
     """
-    if tokenizer.chat_template is not None:
-        return ChatTemplate(tokenizer).encode(messages, tools=tools, **variables)
+    if template is not None or tokenizer.chat_template is not None:
+        return (template or ChatTemplate(tokenizer)).encode(messages, tools=tools, **variables)
     plain = normalised(messages)
     if len(plain) != 1 or plain[0]["role"] != "user" or tools:
         raise PromptError(
