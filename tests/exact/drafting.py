@@ -134,6 +134,47 @@ def merged(first: Table, second: Table) -> Drafting:
     return drafting
 
 
+def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
+    """Two children of the root, of which only the one that leads to the surer law is continued: its sibling's value
+    decides about what is drafted below a node."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, with_replacement)
+        q = drafter.law(text)
+        left = q.copy()
+        for _ in range(2):
+            token = chance.draw(left)
+            growing.add(ROOT, token, q)
+            if not with_replacement:
+                left[token] = 0
+            if not any(left):
+                break
+        best = max(range(len(growing.tokens)), key=lambda node: drafter.law(growing.at(node)).max())
+        below = drafter.law(growing.at(best))
+        growing.add(best, chance.draw(below), below)
+        return growing.done()
+
+    return drafting
+
+
+def cousins(drafter: Table) -> Drafting:
+    """Two children of the root, each continued; one draw serves both (right for no rule that looks at both)."""
+
+    def drafting(text: Text, chance: Chance) -> Draft:
+        growing = Growing(text, False)
+        q, below = drafter.law(text), drafter.law((*text, 0))
+        first = growing.add(ROOT, chance.draw(q), q)
+        left = q.copy()
+        left[growing.tokens[first]] = 0
+        second = growing.add(ROOT, chance.draw(left), q)
+        token = chance.draw(below)
+        for parent in (first, second):
+            growing.add(parent, token, below)
+        return growing.done()
+
+    return drafting
+
+
 def stopping(drafter: Table, longest: int) -> Drafting:
     """A chain that ends after a token of low probability, which stays in it."""
 

@@ -20,7 +20,7 @@ from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 from forerun.verifiers.typical import Typical
-from tests.exact.drafting import chain, looked_up, tree
+from tests.exact.drafting import chain, cousins, looked_up, tree
 from tests.exact.enumeration import Drafting, Table, Text, committed_law, fractions, plain_law, random_table
 
 P, Q = random_table("p", 3), random_table("q", 3)
@@ -331,6 +331,12 @@ WRONG_DRAFTERS: dict[str, Drafting] = {
 @pytest.mark.parametrize("case", WRONG_DRAFTERS)
 def test_a_wrong_drafter_is_caught(rule: Verifier, case: str) -> None:
     assert not lawful(rule, P, WRONG_DRAFTERS[case])
+
+
+def test_one_draw_for_two_branches_is_caught_where_both_are_looked_at() -> None:
+    """Drafters that draw by position alone do this. Rejection never looks at the children of what it refused."""
+    assert lawful(Rejection(), P, cousins(Q))
+    assert not lawful(Traversal(), P, cousins(Q))
 
 
 def test_dropping_the_second_token_gives_55_to_45() -> None:
