@@ -6,6 +6,10 @@
 #include <stdexcept>
 #include <string>
 
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
+
 #include "quants.h"
 
 namespace forerun {
@@ -14,6 +18,7 @@ namespace {
 
 constexpr char magic[8] = {'f', 'o', 'r', 'e', 'r', 'u', 'n', 'W'};
 constexpr std::uint32_t layout_version = 1;
+constexpr std::size_t huge_page = std::size_t{2} << 20;
 constexpr std::size_t limit = std::size_t{1} << 40;  // of any dimension or size: keeps every product below 2^63
 
 struct Header {
@@ -46,10 +51,14 @@ Layout layout_of(Kind kind, std::size_t rows, std::size_t cols) {
   return l;
 }
 
+// Large pieces ask for huge pages: streaming them otherwise takes a walk of the page table every 4 KiB.
 std::shared_ptr<std::uint8_t> allocate(std::size_t bytes) {
-  constexpr std::align_val_t alignment{64};
-  auto* p = static_cast<std::uint8_t*>(::operator new(bytes, alignment));
-  return {p, [](std::uint8_t* q) { ::operator delete(q, std::align_val_t{64}); }};
+  const std::size_t alignment = bytes < huge_page ? 64 : huge_page;
+  auto* p = static_cast<std::uint8_t*>(::operator new(bytes, std::align_val_t{alignment}));
+#if defined(__linux__)
+  if (alignment == huge_page) madvise(p, bytes / huge_page * huge_page, MADV_HUGEPAGE);
+#endif
+  return {p, [alignment](std::uint8_t* q) { ::operator delete(q, std::align_val_t{alignment}); }};
 }
 
 }  // namespace
@@ -254,17 +263,18 @@ double seconds(std::chrono::steady_clock::time_point since) {
 }  // namespace
 
 double probe_bandwidth(Pool& pool, std::size_t bytes) {
-  constexpr std::size_t piece = std::size_t{1} << 16;
-  const std::size_t pieces = bytes / piece ? bytes / piece : 1;
-  std::shared_ptr<std::uint8_t> memory = allocate(pieces * piece);
-  std::memset(memory.get(), 1, pieces * piece);
+  constexpr std::size_t piece = std::size_t{1} << 16, slice = 512;  // a try reads 32 MB, and the next one the memory after it
+  const std::size_t slices = bytes / (piece * slice) ? bytes / (piece * slice) : 1;
+  std::shared_ptr<std::uint8_t> memory = allocate(slices * slice * piece);
+  std::memset(memory.get(), 1, slices * slice * piece);
   double best = 0;
   std::atomic<std::uint64_t> total{0};  // keeps the loop alive
-  for (int attempt = 0; attempt < 5; attempt++) {
+  for (std::size_t attempt = 0; attempt < 4 * slices; attempt++) {
+    const std::uint8_t* from = memory.get() + attempt % slices * slice * piece;
     const auto start = std::chrono::steady_clock::now();
-    pool.run(pieces, 4, [&](std::size_t begin, std::size_t end, unsigned) {
+    pool.run(slice, 4, [&](std::size_t begin, std::size_t end, unsigned) {
       std::uint64_t sums[8] = {};
-      const std::uint8_t* p = memory.get() + begin * piece;
+      const std::uint8_t* p = from + begin * piece;
       for (std::size_t i = 0; i < (end - begin) * piece; i += 64) {
         std::uint64_t word;
         __builtin_prefetch(p + i + 2048);
@@ -272,18 +282,18 @@ double probe_bandwidth(Pool& pool, std::size_t bytes) {
       }
       for (std::uint64_t s : sums) total.fetch_add(s, std::memory_order_relaxed);
     });
-    const double rate = static_cast<double>(pieces * piece) / seconds(start);
+    const double rate = static_cast<double>(slice * piece) / seconds(start);
     if (rate > best) best = rate;
   }
   return best;
 }
 
 double probe_integer_peak(const LinearKernels& kernels, Pool& pool) {
-  constexpr std::size_t rounds = 2000;
+  constexpr std::size_t rounds = 100;
   const std::size_t items = 16 * pool.threads();
   std::atomic<int> total{0};
   double best = 0;
-  for (int attempt = 0; attempt < 3; attempt++) {
+  for (int attempt = 0; attempt < 50; attempt++) {
     const auto start = std::chrono::steady_clock::now();
     pool.run(items, 1, [&](std::size_t begin, std::size_t end, unsigned) {
       total.fetch_add(kernels.integer_peak(rounds * (end - begin)), std::memory_order_relaxed);
