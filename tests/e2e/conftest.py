@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from forerun import build
+from forerun.build import sources
 from forerun.text.chat import ChatTemplate
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}a: "
@@ -15,6 +13,6 @@ TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %
 @pytest.fixture
 def chatting_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The toy model with a chat template."""
-    plain = build._toy()
-    chatting = replace(plain, template=ChatTemplate(plain.tokenizer, TEMPLATE))
-    monkeypatch.setattr(build, "_toy", lambda: chatting)
+    plain = sources._toy()
+    template = ChatTemplate(plain.tokenizer, TEMPLATE)
+    monkeypatch.setattr(sources, "_toy", lambda: sources.Source("toy", plain.tokenizer, template, lambda: plain.model))

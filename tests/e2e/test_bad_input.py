@@ -46,8 +46,8 @@ def refused(ran: Ran, status: int, *words: str, progress: int = 0) -> None:
         (("--trace",), ("add --json",)),
         (("--concurrency", "2"), ("add --prompts",)),
         (("--raw", "--system", "x"), ("--raw", "--system")),
-        (("--draft", "nrgam"), ("unknown draft 'nrgam'", "ngram")),
-        (("--draft", "model:"), ("unknown draft",)),
+        (("--draft", "nrgam"), ("unknown drafter 'nrgam'", "ngram")),
+        (("--draft", "model:"), ("model:NAME",)),
         (("--verifier", "keyd"), ("unknown verifier 'keyd'", "keyed")),
         (("--backend", "gpu"), ("unknown backend 'gpu'", "reference")),
         (("--num-speculative-tokens", "-1"), ("num_speculative_tokens is -1",)),
@@ -144,17 +144,18 @@ def test_a_cached_file_that_is_not_what_was_pulled(
 
 
 def test_a_draft_model_with_another_vocabulary_is_refused_with_a_report(cli: Cli) -> None:
-    from forerun import build
+    from forerun.build import assembly, drafters, sources
     from forerun.weights.tokenizer import Tokenizer, Vocabulary, byte_tokenizer
 
-    plain = build._toy()
+    plain = sources._toy()
     bytes_ = byte_tokenizer()
     tokens = [*bytes_.tokens[:97], *reversed(bytes_.tokens[97:200])]
     vocabulary = Vocabulary(tokens, frozenset(), frozenset(), "bytes", frozenset({5}), None, add_bos=False)
     other = Tokenizer(bytes_._engine, vocabulary)
     with pytest.MonkeyPatch.context() as patch:
-        found = {"toy": plain, "other": build.Source("other", other, None, plain.load)}
-        patch.setattr(build, "find_model", lambda name, plan: found[name])
+        found = {"toy": plain, "other": sources.Source("other", other, None, lambda: plain.model)}
+        for module in (assembly, drafters):
+            patch.setattr(module, "find_model", lambda name, plan: found[name])
         ran = cli("generate", "hello", "--model", "toy", "--draft", "model:other")
     refused(ran, 2, "other cannot draft for toy", "257 tokens against 200", "ids differ (97: ")
 
@@ -195,7 +196,7 @@ def test_a_bug_is_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(*_: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr("forerun.build._toy", broken)
+    monkeypatch.setattr("forerun.build.sources._toy", broken)
     refused(cli("generate", "hello", *TOY), 70, "ZeroDivisionError: first line second line", "FORERUN_DEBUG=1")
     monkeypatch.setenv("FORERUN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
@@ -206,7 +207,7 @@ def test_out_of_memory_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("forerun.build._toy", full)
+    monkeypatch.setattr("forerun.build.sources._toy", full)
     refused(cli("generate", "hello", *TOY), 1, "out of memory", "smaller model")
 
 

@@ -28,7 +28,7 @@ def test_text_goes_to_stdout_and_one_summary_line_to_stderr(cli: Cli) -> None:
     assert ran.out == generate(cli, "--max-tokens", "40")["text"] + "\n"
     assert ran.err.startswith("forerun: 40 tokens, ")
     assert ran.err.count("\n") == 1
-    for word in ("tokens/s", "rounds", "mean acceptance length", "with ngram", "--max-tokens"):
+    for word in ("tokens/s", "rounds", "mean acceptance length", "with suffix+recycling", "--max-tokens"):
         assert word in ran.err
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.build import Plan, build
 from forerun.core.outcome import Outcome
 from forerun.errors import PromptError, SamplingError, UsageError
 
@@ -153,19 +152,22 @@ def test_bad_prompts_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plan", "says"),
+    ("options", "says"),
     [
-        (Plan("toy", draft="ngrm"), "Did you mean ngram"),
-        (Plan("toy", verifier="keyd"), "Did you mean keyed"),
-        (Plan("toy", backend="gpu"), "known: auto"),
-        (Plan("toy", draft="model:"), "model:NAME"),
-        (Plan("toy", num_speculative_tokens=-1), "0 or more"),
-        (Plan("toy", max_sequences=0), "at least 1"),
+        ({"draft": "ngrm"}, "Did you mean ngram"),
+        ({"verifier": "keyd"}, "Did you mean keyed"),
+        ({"backend": "gpu"}, "known: auto"),
+        ({"controller": "best"}, "known: auto"),
+        ({"draft": "model:"}, "model:NAME"),
+        ({"num_speculative_tokens": -1}, "at least 0"),
+        ({"max_sequences": 0}, "at least 1"),
+        ({"cascade": "v3"}, "RULE:ALPHA"),
+        ({"cascade": "v9:0.5"}, "v1, v2, v3"),
     ],
 )
-def test_bad_plans_are_refused(plan: Plan, says: str) -> None:
+def test_bad_plans_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(UsageError, match=says):
-        build(plan)
+        load(**options)
 
 
 def test_the_public_names_are_there() -> None:

@@ -1,0 +1,96 @@
+"""The parts put together: target, drafter, verifier, controller, engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forerun.build.control import controller_for
+from forerun.build.drafters import Drafting
+from forerun.build.plan import Plan
+from forerun.build.sources import Source, find_model, notes
+from forerun.core.protocols import Verifier
+from forerun.engine.engine import Engine
+
+if TYPE_CHECKING:
+    from forerun.text.chat import ChatTemplate
+    from forerun.weights.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Assembly:
+    """What was built, under the names that it goes by in results. notes: lines that the user should see."""
+
+    engine: Engine
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    model: str
+    draft: str
+    verifier: str
+    backend: str
+    max_sequences: int
+    notes: tuple[str, ...] = ()
+
+
+def build(plan: Plan, target: Source | None = None) -> Assembly:
+    """Find, check, then load, in this order: what cannot work together is refused before weights are read.
+
+    target: the target itself, where several assemblies are to share one. Raises UsageError, CompositionError, ModelError
+    or FetchError.
+    """
+    verifier = verifier_for(plan)
+    target = target or find_model(plan.model, plan)
+    drafting = Drafting(plan, target)
+    drafter = drafting.build()
+    engine = Engine(
+        target.model,
+        drafter,
+        verifier,
+        controller_for(plan, target, drafting.name),
+        max_sequences=plan.max_sequences,
+        keep_prefixes=plan.keep_prefixes,
+    )
+    backend = target.model.info.backend
+    return Assembly(
+        engine=engine,
+        tokenizer=target.tokenizer,
+        template=target.template,
+        model=target.name,
+        draft=drafting.name,
+        verifier=verifier.name,
+        backend=backend,
+        max_sequences=plan.max_sequences,
+        notes=notes(plan, backend),
+    )
+
+
+def verifier_for(plan: Plan) -> Verifier:
+    """The acceptance rule that the plan names. Raises UsageError."""
+    if plan.cascade is not None:
+        from forerun.verifiers.cascade import Cascade
+
+        rule, alpha = plan.cascade_rule
+        return Cascade(rule, alpha)
+    if plan.verifier == "keyed":
+        from forerun.verifiers.keyed import Keyed
+
+        return Keyed()
+    if plan.verifier == "rejection":
+        from forerun.verifiers.rejection import Rejection
+
+        return Rejection()
+    if plan.verifier == "block":
+        from forerun.verifiers.block import Block
+
+        return Block()
+    if plan.verifier == "traversal":
+        from forerun.verifiers.traversal import Traversal
+
+        return Traversal()
+    if plan.verifier == "typical":
+        from forerun.verifiers.typical import Typical
+
+        return Typical()
+    from forerun.verifiers.kseq import KSeq
+
+    return KSeq()

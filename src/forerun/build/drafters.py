@@ -1,0 +1,118 @@
+"""From a draft in the language of `drafters.grammar` to a drafter, with everything it needs found and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, cast
+
+from forerun.build.plan import Plan
+from forerun.build.sources import Source, find_model
+from forerun.core.protocols import Drafter
+from forerun.drafters.grammar import Single, Spec, assemble, parse, singles
+from forerun.errors import CompositionError, UsageError
+
+if TYPE_CHECKING:
+    from forerun.drafters.model import Helper
+
+# What `auto` drafts with: everything that costs next to nothing, in one tree.
+AUTO = "suffix+recycling"
+
+
+class Drafting:
+    """A draft that was read and whose models were found and compared with the target, but not loaded.
+
+    Raises UsageError for a draft that makes no sense, CompositionError for a model of another vocabulary.
+    """
+
+    def __init__(self, plan: Plan, target: Source) -> None:
+        self._plan, self._target = plan, target
+        self.spec: Spec = parse(AUTO if plan.draft == "auto" else plan.draft)
+        self._partners: dict[str, Source] = {}
+        for single in singles(self.spec):
+            if single.name == "model" and single.argument not in self._partners:
+                self._partners[single.argument] = self._partner(single.argument)
+
+    @property
+    def name(self) -> str:
+        """The draft as results show it."""
+        return str(self.spec)
+
+    def build(self) -> Drafter:
+        """Load what it needs. Raises CompositionError, ModelError or BackendError."""
+        return assemble(self.spec, self._make)
+
+    def _partner(self, name: str) -> Source:
+        from forerun.weights.vocabulary import compare
+
+        partner = find_model(name, self._plan)
+        report = compare(self._target.tokenizer, partner.tokenizer)
+        if not report.shared:
+            raise CompositionError(f"{partner.name} cannot draft for {self._target.name}: {report.describe()}.")
+        return partner
+
+    def _make(self, single: Single, helper: Drafter | None) -> Drafter:
+        if single.name == "model":
+            from forerun.drafters.model import ModelDrafter
+
+            model = self._partners[single.argument].model
+            return ModelDrafter(model, self._target.model.info, helper=cast("Helper | None", helper))
+        made = _MAKERS.get(single.name)
+        if made is None:
+            raise UsageError(f"the drafter {single.name!r} cannot be built here.")
+        return made(self._plan, self._target)
+
+
+def _none(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.none import NoneDrafter
+
+    return NoneDrafter()
+
+
+def _ngram(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.ngram import NgramDrafter
+
+    return NgramDrafter(plan.prompt_lookup_min, plan.prompt_lookup_max)
+
+
+def _suffix(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.history import History
+    from forerun.drafters.suffix import SuffixDrafter
+
+    if plan.memory is None:
+        return SuffixDrafter()
+    return SuffixDrafter(History.load(plan.memory, vocabulary=target.vocabulary))
+
+
+def _recycling(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.recycling import RecyclingDrafter
+
+    return RecyclingDrafter(target.model.info.usable_vocab)
+
+
+def _logitspec(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.logitspec import LogitSpecDrafter
+
+    return LogitSpecDrafter(target.model.info.usable_vocab)
+
+
+def _prediction(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.prediction import PredictionDrafter
+
+    return PredictionDrafter(target.model.info.usable_vocab)
+
+
+def _lookahead(plan: Plan, target: Source) -> Drafter:
+    from forerun.drafters.lookahead import LookaheadDrafter
+
+    return LookaheadDrafter(target.model.info.usable_vocab)
+
+
+_MAKERS: Mapping[str, Callable[[Plan, Source], Drafter]] = {
+    "none": _none,
+    "ngram": _ngram,
+    "suffix": _suffix,
+    "recycling": _recycling,
+    "logitspec": _logitspec,
+    "prediction": _prediction,
+    "lookahead": _lookahead,
+}

@@ -1,0 +1,116 @@
+"""Models by name: found and opened first, so that what cannot work together is refused before weights are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from forerun.build.plan import Plan
+from forerun.core.protocols import Model
+
+if TYPE_CHECKING:
+    from forerun.text.chat import ChatTemplate
+    from forerun.weights import Weights
+    from forerun.weights.tokenizer import Tokenizer
+
+
+class Source:
+    """A model found but not loaded: what it is called, and enough of its files open to compare vocabularies.
+
+    weights: the opened files, None for a model that has none (the toy).
+    """
+
+    def __init__(
+        self,
+        name: str,
+        tokenizer: Tokenizer,
+        template: ChatTemplate | None,
+        load: Callable[[], Model],
+        weights: Weights | None = None,
+    ) -> None:
+        self.name = name
+        self.tokenizer = tokenizer
+        self.template = template
+        self.weights = weights
+        self._load = load
+
+    @cached_property
+    def vocabulary(self) -> str:
+        """A name for the token strings, the same for two tokenizers only if these are."""
+        return hashlib.sha256("\0".join(self.tokenizer.tokens).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @cached_property
+    def model(self) -> Model:
+        """The model, loaded when it is first asked for. Raises UnsupportedModelError, ModelFileError or BackendError."""
+        return self._load()
+
+
+def find_model(name: str, plan: Plan) -> Source:
+    """Resolve a name (fetching it on first use) and open its files. Raises ModelError or FetchError."""
+    if plan.backend == "toy" or name == "toy":
+        return _toy()
+    from forerun.models import resolve
+    from forerun.text.chat import ChatTemplate
+    from forerun.weights import open_weights
+    from forerun.weights.tokenizer import load_tokenizer
+
+    weights = open_weights(resolve(name, plan.progress))
+    tokenizer = load_tokenizer(weights)
+    template = None if tokenizer.chat_template is None else ChatTemplate(tokenizer)
+    short = Path(name).name if Path(name).exists() else name
+    return Source(short, tokenizer, template, lambda: load_model(weights, tokenizer, short, plan), weights)
+
+
+def load_model(weights: Weights, tokenizer: Tokenizer, name: str, plan: Plan) -> Model:
+    """Load weights into the backend that the plan names; `auto` is the compiled core where it was built.
+
+    Raises UnsupportedModelError, ModelFileError or BackendError.
+    """
+    if backend_for(plan.backend) == "cpu":
+        from forerun.backends.cpu import CpuModel
+        from forerun.backends.cpu.options import CpuOptions
+
+        options = CpuOptions(threads=plan.threads, kv_dtype=plan.kv_dtype, quantise=plan.quantise, context=plan.context)
+        return CpuModel.from_weights(weights, name=name, usable_vocab=tokenizer.vocab_size, options=options)
+    from forerun.backends.reference import ReferenceModel
+
+    return ReferenceModel.from_weights(
+        weights, name=name, usable_vocab=tokenizer.vocab_size, context=plan.context, threads=plan.threads
+    )
+
+
+def backend_for(asked: str) -> str:
+    """The backend that runs when `asked` is wanted: `auto` falls back to `reference` where the core is missing."""
+    if asked != "auto":
+        return asked
+    from forerun.backends.cpu import missing_core
+
+    return "cpu" if missing_core() is None else "reference"
+
+
+def notes(plan: Plan, backend: str) -> tuple[str, ...]:
+    """What the user should know about the choice of backend."""
+    if plan.backend == "auto" and backend == "reference":
+        from forerun.backends.cpu import missing_core
+
+        return (missing_core() or "",)
+    return ()
+
+
+def _toy() -> Source:
+    from forerun.backends.toy import ToyModel, text_law
+    from forerun.weights.tokenizer import byte_tokenizer
+
+    tokenizer = byte_tokenizer()
+    law = text_law([*_TOY_TEXT.encode(), *tokenizer.eos_ids], tokenizer.vocab_size, 5)
+    return Source("toy", tokenizer, None, lambda: ToyModel(tokenizer.vocab_size, 5, law))
+
+
+_TOY_TEXT = (
+    "the drafter runs ahead and the target reads what the drafter wrote. what the target would have said it keeps, and "
+    "what it would not have said it drops. the target reads the draft in one pass, so the text is the same and the "
+    "passes are fewer. the drafter runs ahead again, and the target reads again, until the text has come to its end."
+)
