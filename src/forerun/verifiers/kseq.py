@@ -28,7 +28,8 @@ from forerun.core.protocols import Chance, Target
 from forerun.verifiers.laws import Law, acceptance, normalised, same
 from forerun.verifiers.rejection import try_children
 
-_HALVINGS = 30
+# Enough for rho to be within 1e-6 k of the least: more accepts no more tokens, and each costs a look at all of p.
+_HALVINGS = 20
 
 
 class KSeq:

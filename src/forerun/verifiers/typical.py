@@ -20,6 +20,7 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
 from forerun.core.outcome import Verdict
@@ -53,7 +54,7 @@ class Typical:
             p = target.law(node)
             typical = p > self.threshold(p)
             children = draft.children(node)
-            law = self.stated_law(draft, node, p)
+            law = stated_law(draft, node, p, typical)
             node = next((child for child in children if typical[draft.tokens[child]]), None)
             if node is not None:
                 path.append(node)
@@ -67,15 +68,15 @@ class Typical:
         """min(eps, delta exp(-H(p)))."""
         return min(self.eps, self.delta * math.exp(-entropy(p)))
 
-    def stated_law(self, draft: Draft, node: int, p: Law) -> Law:
-        """pi_1 after a node, given its children's proposal laws."""
-        typical = p > self.threshold(p)
-        law = p
-        for child in reversed(draft.children(node)):
-            q = proposal(draft, child, p)
-            taken = np.where(typical, q, q * 0)
-            law = taken + (1 - taken.sum()) * law
-        return law
+
+def stated_law(draft: Draft, node: int, p: Law, typical: NDArray[np.bool_]) -> Law:
+    """pi_1 `[vocab]` after a node, given its children's proposal laws and which tokens pass."""
+    law = p
+    for child in reversed(draft.children(node)):
+        q = proposal(draft, child, p)
+        taken = np.where(typical, q, q * 0)
+        law = taken + (1 - taken.sum()) * law
+    return law
 
 
 def entropy(p: Law) -> float:
