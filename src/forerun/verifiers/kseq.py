@@ -28,7 +28,7 @@ from forerun.core.protocols import Chance, Target
 from forerun.verifiers.laws import Law, acceptance, normalised, same
 from forerun.verifiers.rejection import try_children
 
-# Enough for rho to be within 1e-6 k of the least: more accepts no more tokens, and each costs a look at all of p.
+# Leaves rho within 1e-6 k of the least one, and acceptance as near to the best; each halving looks at all of p and q.
 _HALVINGS = 20
 
 
