@@ -4,7 +4,7 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11 python; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 VENV ?= .venv
 BIN := $(VENV)/bin
-NATIVE := $(wildcard CMakeLists.txt src/forerun/native/*)
+NATIVE := $(foreach kind,CMakeLists.txt *.h *.inc *.cpp,$(wildcard src/forerun/native/$(kind)))
 ARGS ?=
 
 .DEFAULT_GOAL := help
@@ -26,7 +26,7 @@ lint: $(VENV)/.base $(VENV)/.extra-lint ## Check style and formatting
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.base $(VENV)/.extra-lint $(VENV)/.extra-test ## Check types
-	$(BIN)/mypy
+	$(BIN)/mypy src tests examples
 
 oracle: $(VENV)/.base $(VENV)/.extra-oracle ## Install transformers, which some tests compare with
 

@@ -9,7 +9,7 @@ import time
 import forerun
 from forerun.models import TerminalProgress
 
-QUESTION = "Correct the spelling, change nothing else: The wether was beutiful and the childrens plaid in the gardn."
+QUESTION = "Write a Python function that returns the largest of three numbers."
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 draft = sys.argv[2] if len(sys.argv) > 2 else "ngram"
@@ -19,7 +19,7 @@ def answer(draft: str, show: bool) -> tuple[forerun.Completion, float]:
     """The answer and the seconds that it took, loading not included."""
     with forerun.LLM.load(model, draft=draft, progress=TerminalProgress()) as llm:
         started = time.perf_counter()
-        stream = llm.stream(QUESTION, max_tokens=96)
+        stream = llm.stream(QUESTION, max_tokens=200)
         for chunk in stream:
             if show:
                 print(chunk.text, end="", flush=True)
@@ -29,14 +29,14 @@ def answer(draft: str, show: bool) -> tuple[forerun.Completion, float]:
 def line(name: str, completion: forerun.Completion, seconds: float) -> str:
     """One row of the comparison."""
     speed, stats = completion.timings.tokens_per_second, completion.stats
-    length = f"{stats.mean_acceptance_length:.2f} tokens each" if stats.steps else ""
-    return f"{name:<12}{speed:6.1f} tokens/s  {seconds:5.2f} s  {stats.rounds:3} rounds  {length}".rstrip()
+    length = f"mean acceptance length {stats.mean_acceptance_length:.2f}" if stats.steps else ""
+    return f"  {name:<10}{speed:6.1f} tokens/s {seconds:6.2f} s {stats.rounds:4} rounds  {length}".rstrip()
 
 
 print(f"> {QUESTION}\n")
 fast, fast_s = answer(draft, show=True)
-print(f"\n\n{fast.usage.completion_tokens} tokens by {fast.model} on the {fast.backend} backend")
+print(f"\n\n{fast.usage.completion_tokens} tokens by {fast.model} on the {fast.backend} backend:")
 print(line(fast.draft, fast, fast_s))
 plain, plain_s = answer("none", show=False)
 print(line("plain", plain, plain_s))
-print(f"same text: {'yes' if fast.token_ids == plain.token_ids else 'NO'}")
+print(f"  same text: {'yes' if fast.token_ids == plain.token_ids else 'NO'}")

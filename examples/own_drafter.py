@@ -47,9 +47,9 @@ def with_drafter(llm: forerun.LLM, drafter: Follower, nodes: int) -> forerun.LLM
 plain = forerun.LLM.load("toy")
 mine = with_drafter(plain, Follower(), nodes=4)
 
-prompt = "the drafter runs ahead and "
-expected = plain.generate(prompt, max_tokens=120)
-answer = mine.generate(prompt, max_tokens=120)
+prompt = "what the target would have said it "
+expected = plain.generate(prompt, max_tokens=80)
+answer = mine.generate(prompt, max_tokens=80)
 
 print(answer.text)
 print(f"plain    {expected.stats.rounds} rounds")

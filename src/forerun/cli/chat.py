@@ -22,7 +22,7 @@ Ctrl-C stops an answer. Everything else is said to the model."""
 
 
 def chat(
-    context: typer.Context,
+    command: typer.Context,
     model: options.Model = None,
     draft: options.Draft = "auto",
     max_tokens: options.MaxTokens = 512,
@@ -39,6 +39,10 @@ def chat(
     stop_token_id: options.StopTokenId = None,
     system: options.System = None,
     backend: options.Backend = "auto",
+    threads: options.Threads = None,
+    context: options.Context = None,
+    kv_dtype: options.KVDtype = None,
+    quantize: options.Quantize = None,
     verifier: options.Verifier = "keyed",
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
@@ -46,8 +50,8 @@ def chat(
     color: options.Colour = False,
 ) -> int:
     """Talk with a model. The conversation is kept; /help lists what else there is."""
-    asked = options.sampling(context.params)
-    with options.load(context.params) as llm, Output(colour=color) as out:
+    asked = options.sampling(command.params)
+    with options.load(command.params) as llm, Output(colour=color) as out:
         if llm.assembly.template is None:
             raise UsageError(f"{llm.assembly.model} has no chat template (it is a base model); use forerun generate.")
         Conversation(llm, system, asked, out, quiet).run()

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def generate(
-    context: typer.Context,
+    command: typer.Context,
     prompt: Annotated[str | None, typer.Argument(help="The prompt; - reads it from standard input.")] = None,
     model: options.Model = None,
     draft: options.Draft = "auto",
@@ -39,6 +39,10 @@ def generate(
     raw: Annotated[bool, typer.Option("--raw", help="Feed the prompt as it is, without the chat template.")] = False,
     system: options.System = None,
     backend: options.Backend = "auto",
+    threads: options.Threads = None,
+    context: options.Context = None,
+    kv_dtype: options.KVDtype = None,
+    quantize: options.Quantize = None,
     verifier: options.Verifier = "keyed",
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
@@ -59,7 +63,7 @@ def generate(
         "system": system,
         "raw": raw,
         "trace": trace,
-        **options.sampling(context.params),
+        **options.sampling(command.params),
     }
     if raw and system is not None:
         raise UsageError(
@@ -70,13 +74,13 @@ def generate(
             raise UsageError("a prompt and --prompts were given; leave one of the two out.")
         from forerun.cli.batch import answer_file
 
-        return answer_file(prompts, context.params, asked, concurrency, output)
+        return answer_file(prompts, command.params, asked, concurrency, output)
     if concurrency is not None:
         raise UsageError("--concurrency is for many prompts; add --prompts FILE or leave it out.")
     if (trace or logprobs is not None) and not json:
         raise UsageError("--trace and --logprobs show in JSON only; add --json.")
     text = _read(prompt)
-    with options.load(context.params) as llm, Output(output, color) as out:
+    with options.load(command.params) as llm, Output(output, color) as out:
         return _answer(llm, text, asked, out, json)
 
 

@@ -17,11 +17,22 @@ if TYPE_CHECKING:
 
 _SAMPLING = "Sampling"
 _SPECULATION = "Speculation"
+_MACHINE = "Machine"
 
 Model = Annotated[
     str | None, typer.Option("--model", "-m", help="Catalogue name, GGUF file, Hugging Face folder or hub id.")
 ]
-Backend = Annotated[str, typer.Option(help="auto, cpu, reference or toy.")]
+Backend = Annotated[str, typer.Option(help="auto (the fastest here), cpu, reference or toy.", rich_help_panel=_MACHINE)]
+Threads = Annotated[int | None, typer.Option(help="All cores unless said.", rich_help_panel=_MACHINE)]
+Context = Annotated[
+    int | None, typer.Option(help="Most tokens of a text; the model's own unless said.", rich_help_panel=_MACHINE)
+]
+KVDtype = Annotated[
+    str | None, typer.Option("--kv-dtype", help="fp16 or fp32 (cpu backend).", rich_help_panel=_MACHINE)
+]
+Quantize = Annotated[
+    str | None, typer.Option(help="w8 or w4, for weights that are not quantised.", rich_help_panel=_MACHINE)
+]
 System = Annotated[str | None, typer.Option(help="A system message in front.")]
 Colour = Annotated[bool, typer.Option("--color", help="On a terminal, colour the tokens that were drafted.")]
 
@@ -63,6 +74,19 @@ Logprobs = Annotated[int | None, typer.Option(help="Log-probabilities, with this
 # Sampling's name for an option, where the option is named otherwise.
 _OPTION_OF = {"stop_token_ids": "stop_token_id"}
 
+# Options of the model and the machine, and the plan's names for them.
+_PLAN = {
+    "model": "model",
+    "draft": "draft",
+    "verifier": "verifier",
+    "num_speculative_tokens": "num_speculative_tokens",
+    "backend": "backend",
+    "threads": "threads",
+    "context": "context",
+    "kv_dtype": "kv_dtype",
+    "quantize": "quantise",
+}
+
 # vLLM's names, and the plan's where they differ. Those mapped to None choose the drafter.
 _CONFIG = {
     "method": None,
@@ -91,16 +115,18 @@ def load(params: Mapping[str, Any], **more: Any) -> LLM:
     from forerun.models.progress import TerminalProgress
 
     try:
-        return LLM.load(progress=TerminalProgress(), **planned)
+        llm = LLM.load(progress=TerminalProgress(), **planned)
     except KeyboardInterrupt:
         complain("interrupted before anything was written; a pull goes on from where it stopped.")
         raise
+    for line in llm.assembly.notes:
+        complain(line)
+    return llm
 
 
 def plan(params: Mapping[str, Any]) -> dict[str, Any]:
     """The `build.Plan` fields among a command's options; what is not given is left out. Raises UsageError."""
-    names = ("model", "draft", "backend", "verifier", "num_speculative_tokens")
-    planned = {name: params[name] for name in names if params.get(name) is not None}
+    planned = {name: params[option] for option, name in _PLAN.items() if params.get(option) is not None}
     if (config := params.get("speculative_config")) is not None:
         planned |= speculative_config(config)
     return planned

@@ -1,0 +1,191 @@
+"""`forerun bench pass` and `forerun bench methods`: what a pass costs here, and what each way of drafting earns."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.cli.options import Backend, MaxTokens, Model, Seed, Temperature
+from forerun.cli.output import Output, complain
+from forerun.errors import UsageError
+
+if TYPE_CHECKING:
+    from forerun.bench.methods import Row, Run
+    from forerun.bench.passes import PassTable
+
+bench = typer.Typer(help="Measure passes and drafting methods on this machine, as pairs in one run.")
+Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
+Threads = Annotated[int | None, typer.Option(help="Threads of a pass, for the peer too; default: all cores.")]
+
+
+@bench.command("pass")
+def passes(
+    model: Model = None,
+    rows: Annotated[str, typer.Option(help="Row counts, separated by commas.")] = "1,2,4,8,16,32",
+    context: Annotated[str, typer.Option(help="Tokens already read; several, separated by commas.")] = "256",
+    peer: Annotated[str | None, typer.Option(help="Another engine to run beside: llamacpp.")] = None,
+    repeats: Annotated[int, typer.Option(help="Interleaved repeats; medians are shown.")] = 15,
+    threads: Threads = None,
+    backend: Backend = "auto",
+    json: Json = False,
+) -> int:
+    """Time verification passes of several sizes, beside a peer on the same file and the machine's own limits."""
+    from forerun.bench.limits import limits_of
+    from forerun.bench.passes import Ours, measure_passes
+    from forerun.bench.peers import LlamaCpp, Peer
+
+    sizes, contexts = _numbers("rows", rows), _numbers("context", context)
+    if peer not in (None, "llamacpp"):
+        raise UsageError(f"unknown peer {peer!r}; known: llamacpp.")
+    if repeats < 1:
+        raise UsageError(f"--repeats is {repeats}; it must be at least 1.")
+    source, path = _source(model, backend, threads, max(contexts) + max(sizes) + 8)
+    loaded = source.model
+    engines: list[Peer] = [Ours(loaded)]
+    if peer is not None:
+        used = threads or getattr(loaded, "threads", None) or 1
+        engines.append(LlamaCpp(path, threads=used, context=max(contexts) + max(sizes) + 8))
+    limits = limits_of(loaded, path)
+    tables = [
+        table
+        for length in contexts
+        for table in measure_passes(engines, sizes, context=length, vocab=loaded.info.usable_vocab, repeats=repeats)
+    ]
+    with Output() as output:
+        if json:
+            output.json({"model": source.name, "limits": limits.as_dict(), "passes": [t.as_dict() for t in tables]})
+        else:
+            _show_passes(tables, limits.describe())
+    for engine in engines:
+        engine.close()
+    return 0
+
+
+@bench.command("methods")
+def methods(
+    prompts: Annotated[Path, typer.Argument(help="JSON lines with prompt or turns (the first turn is used).")],
+    model: Model = None,
+    methods: Annotated[
+        str, typer.Option(help="Drafters to compare, separated by spaces; `none` is always among them.")
+    ] = "ngram auto",
+    max_tokens: MaxTokens = 64,
+    temperature: Temperature = 0.0,
+    seed: Seed = 0,
+    per_category: Annotated[int, typer.Option(help="At most this many prompts of each category; 0: all.")] = 0,
+    backend: Backend = "auto",
+    threads: Threads = None,
+    log: Annotated[Path | None, typer.Option(help="Write one JSON line per prompt and method here.")] = None,
+    json: Json = False,
+) -> int:
+    """Run each prompt under each method in turn on one loaded target; the same text is checked before any time counts."""
+    from forerun.bench.methods import PLAIN, run_methods, tabulate
+    from forerun.build import Plan, build
+    from forerun.llm import LLM
+
+    names = list(dict.fromkeys([PLAIN, *methods.split()]))
+    questions = _questions(prompts, per_category)
+    source, _ = _source(model, backend, threads, None)
+    asks = {
+        name: LLM(build(Plan(draft=name, backend=backend, threads=threads, keep_prefixes=0), source)).generate
+        for name in names
+    }
+    runs: list[Run] = []
+    with Output(log) if log is not None else contextlib.nullcontext() as lines:
+        for run in run_methods(asks, questions, seed=seed or 0, max_tokens=max_tokens, temperature=temperature):
+            runs.append(run)
+            if lines is not None:
+                lines.json(run.as_dict())
+            if not run.same:
+                complain(f"{run.method} wrote another text than plain decoding on prompt {run.prompt}.")
+    table = tabulate(runs)
+    with Output() as output:
+        if json:
+            output.json({"model": source.name, "rows": [row.as_dict() for row in table]})
+        else:
+            _show_methods(table)
+    return 1 if any(row.different for row in table) else 0
+
+
+def _source(model: str | None, backend: str, threads: int | None, context: int | None) -> tuple[Any, Path]:
+    from forerun.build import Plan, find_model
+    from forerun.models import DEFAULT_MODEL, TerminalProgress, resolve
+
+    name, progress = model or DEFAULT_MODEL, TerminalProgress()
+    plan = Plan(model=name, backend=backend, threads=threads, context=context, progress=progress)
+    path = Path() if backend == "toy" or name == "toy" else resolve(name, progress)
+    return find_model(name, plan), path
+
+
+def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
+    from forerun.cli.prompts import read
+
+    counts: dict[str, int] = {}
+    chosen = []
+    for question in read(path):
+        if question.error is not None:
+            raise UsageError(f"{path}, line {question.line}: {question.error}.")
+        category = str(question.labels.get("category", ""))
+        counts[category] = counts.get(category, 0) + 1
+        if per_category <= 0 or counts[category] <= per_category:
+            chosen.append((str(question.labels.get("id", question.line)), category, question.turns[0]))
+    return chosen
+
+
+def _numbers(what: str, text: str) -> list[int]:
+    try:
+        numbers = [int(part) for part in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 1:
+        raise UsageError(f"--{what} is {text!r}; give whole numbers from 1 on, separated by commas.")
+    return numbers
+
+
+def _show_passes(tables: list[PassTable], limits: list[str]) -> None:
+    table = _table(["engine", "context", *[f"T({rows}) ms" for rows in tables[0].seconds], "prefill tok/s"])
+    for one in tables:
+        cells = [f"{s * 1e3:.1f} ({one.v(rows):.2f})" for rows, s in one.seconds.items()]
+        table.add_row(one.engine, str(one.context), *cells, f"{one.prefill:.0f}")
+    _print(table, [*limits, "In brackets: v(n) = T(n) / T(1)."])
+
+
+def _show_methods(rows: list[Row]) -> None:
+    table = _table(
+        ["category", "method", "n", "same", "decode", "whole", "tok/s", "accept len", "draft", "verify", "rest"]
+    )
+    for row in rows:
+        table.add_row(
+            row.category,
+            row.method,
+            str(row.prompts),
+            "yes" if not row.different else f"{row.different} differ",
+            f"{row.decode_ratio:.2f}x",
+            f"{row.whole_ratio:.2f}x",
+            f"{row.tokens_per_second:.1f}",
+            f"{row.stats.mean_acceptance_length:.2f}",
+            *(f"{share:.1%}" for share in row.shares()),
+        )
+    _print(table, ["decode and whole: seconds of plain decoding over the method's, without and with the prompt."])
+
+
+def _table(columns: list[str]) -> Any:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < 2 else "right")
+    return table
+
+
+def _print(table: Any, notes: list[str]) -> None:
+    import sys
+
+    from rich.console import Console
+
+    console = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    console.print(table)
+    for note in notes:
+        console.print(note, style="dim")

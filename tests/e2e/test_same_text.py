@@ -1,0 +1,72 @@
+"""The promise, on real models: token ids with speculation are those without it, bit for bit, alone and in company."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forerun import LLM, Completion
+from forerun.controllers.fixed import Fixed
+from forerun.drafters.none import NoneDrafter
+from forerun.engine import Engine
+
+pytestmark = pytest.mark.models
+
+FILE = Path(__file__).parents[1] / "data" / "prompts.jsonl"
+PROMPTS = {row["id"]: row["turns"][0] for row in map(json.loads, FILE.read_text("utf-8").splitlines())}
+SAMPLINGS = pytest.mark.parametrize(
+    "sampling", [{"temperature": 0.0, "seed": 0}, {"temperature": 0.8, "seed": 1234}], ids=["greedy", "sampled"]
+)
+
+
+@contextmanager
+def loaded(model: str, draft: str) -> Iterator[tuple[LLM, LLM]]:
+    """One loaded target twice: with its drafter, and decoding plainly."""
+    with LLM.load(model, draft=draft) as drafting:
+        parts = drafting.assembly
+        engine = Engine(parts.engine.target, NoneDrafter(), parts.engine.verifier, Fixed(0))
+        yield drafting, LLM(replace(parts, engine=engine, draft="none"))
+
+
+def check(llms: tuple[LLM, LLM], prompts: list[str], together: int, options: dict[str, Any]) -> None:
+    """Exact equality of token ids, alone and `together` at a time, with drafts that were not all refused."""
+    drafting, plain = llms
+    expected = ids(plain.generate_all(prompts, concurrency=1, **options))
+    assert len(expected) == len(prompts)
+    assert all(expected)
+    for concurrency in (1, together):
+        answers = list(drafting.generate_all(prompts, concurrency=concurrency, **options))
+        assert ids(answers) == expected
+        assert sum(answer.stats.accepted for answer in answers) > 0
+
+
+def ids(answers: Iterator[Completion] | list[Completion]) -> list[list[int]]:
+    return [answer.token_ids for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def smollm2() -> Iterator[tuple[LLM, LLM]]:
+    with loaded("smollm2-135m", "ngram") as llms:
+        yield llms
+
+
+@SAMPLINGS
+def test_smollm2_with_ngram_on_every_category(smollm2: tuple[LLM, LLM], sampling: dict[str, Any]) -> None:
+    check(smollm2, list(PROMPTS.values()), 8, {"max_tokens": 48, **sampling})
+
+
+@pytest.fixture(scope="module")
+def qwen_pair() -> Iterator[tuple[LLM, LLM]]:
+    with loaded("qwen2.5-coder-1.5b", "model:qwen2.5-coder-0.5b") as llms:
+        yield llms
+
+
+@SAMPLINGS
+def test_the_qwen_pair_on_a_sample(qwen_pair: tuple[LLM, LLM], sampling: dict[str, Any]) -> None:
+    check(qwen_pair, [PROMPTS["qa"], PROMPTS["translation"]], 2, {"max_tokens": 12, **sampling})
