@@ -9,6 +9,7 @@ from forerun.build.control import controller_for
 from forerun.build.drafters import Drafting
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model, notes
+from forerun.controllers.goodput import Goodput
 from forerun.core.protocols import Verifier
 from forerun.engine.engine import Engine
 
@@ -41,12 +42,12 @@ def build(plan: Plan, target: Source | None = None) -> Assembly:
     verifier = verifier_for(plan)
     target = target or find_model(plan.model, plan)
     drafting = Drafting(plan, target)
-    drafter = drafting.build()
+    controller = controller_for(plan, target, drafting.drafts)
     engine = Engine(
         target.model,
-        drafter,
+        drafting.build(controller if isinstance(controller, Goodput) else None),
         verifier,
-        controller_for(plan, target, drafting.name),
+        controller,
         max_sequences=plan.max_sequences,
         keep_prefixes=plan.keep_prefixes,
     )

@@ -15,9 +15,9 @@ _FIXED = 7
 _MOST = 16
 
 
-def controller_for(plan: Plan, target: Source, draft: str) -> Controller:
+def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
     """`fixed` with the asked number of nodes, or `goodput` with measured costs."""
-    if draft == "none":
+    if not drafts:
         return Fixed(0)
     if plan.controller == "fixed" or (plan.controller == "auto" and plan.num_speculative_tokens is not None):
         return Fixed(_FIXED if plan.num_speculative_tokens is None else plan.num_speculative_tokens)

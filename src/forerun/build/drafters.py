@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, cast
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model
 from forerun.core.protocols import Drafter
+from forerun.drafters.choice import Judge
 from forerun.drafters.grammar import Single, Spec, assemble, parse, singles
 from forerun.errors import CompositionError, UsageError
 
 if TYPE_CHECKING:
     from forerun.drafters.model import Helper
 
-# What `auto` drafts with: everything that costs next to nothing, in one tree.
+# What `auto` drafts with: everything that costs next to nothing, in one tree; and a draft model that is on this machine
+# already, where it is worth more.
 AUTO = "suffix+recycling"
 
 
@@ -26,7 +28,7 @@ class Drafting:
 
     def __init__(self, plan: Plan, target: Source) -> None:
         self._plan, self._target = plan, target
-        self.spec: Spec = parse(AUTO if plan.draft == "auto" else plan.draft)
+        self.spec: Spec = parse(_auto(plan) if plan.draft == "auto" else plan.draft)
         self._partners: dict[str, Source] = {}
         for single in singles(self.spec):
             if single.name == "model" and single.argument not in self._partners:
@@ -37,9 +39,17 @@ class Drafting:
         """The draft as results show it."""
         return str(self.spec)
 
-    def build(self) -> Drafter:
-        """Load what it needs. Raises CompositionError, ModelError or BackendError."""
-        return assemble(self.spec, self._make)
+    @property
+    def drafts(self) -> bool:
+        """Whether anything is ever proposed."""
+        return any(single.name != "none" for single in singles(self.spec))
+
+    def build(self, judge: Judge | None) -> Drafter:
+        """Load what it needs. judge: decides between the sides of `|`.
+
+        Raises CompositionError, ModelError or BackendError.
+        """
+        return assemble(self.spec, self._make, judge)
 
     def _partner(self, name: str) -> Source:
         from forerun.weights.vocabulary import compare
@@ -60,6 +70,16 @@ class Drafting:
         if made is None:
             raise UsageError(f"the drafter {single.name!r} cannot be built here.")
         return made(self._plan, self._target)
+
+
+def _auto(plan: Plan) -> str:
+    from forerun.models import Cache, find
+    from forerun.models.catalogue import lookup
+
+    entry = None if plan.backend == "toy" else lookup(plan.model)
+    if entry is None or entry.drafter is None or Cache().get(find(entry.drafter)) is None:
+        return AUTO
+    return f"{AUTO}|model:{entry.drafter}"
 
 
 def _none(plan: Plan, target: Source) -> Drafter:

@@ -18,12 +18,11 @@ from dataclasses import dataclass, field
 from forerun.controllers.calibration import Calibration
 from forerun.controllers.costs import CostCurve
 from forerun.controllers.gate import Gate
+from forerun.controllers.levels import Levels
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 
-# How fast running means of the drafter's cost and of its survival by depth move.
-_RATE = 0.1
 # A rate must be this much better than plain decoding's before speculation is worth its risk.
 _MARGIN = 1.01
 # Rounds between two looks at a drafter that is thought too dear to run.
@@ -32,14 +31,19 @@ _PROBE = 64
 
 @dataclass
 class Held:
-    """What is remembered of one request: its gate, and the whole of its last draft (also what was not verified)."""
+    """What is remembered of one request: its gate, the whole of its last draft (also what was not verified), and the
+    part that a dear drafter made."""
 
     gate: Gate = field(default_factory=Gate)
     draft: Draft = EMPTY
+    dear: Draft = EMPTY
 
 
 class Goodput:
-    """Sizes drafts by what they are expected to earn. `nodes`: most nodes per request and round."""
+    """Sizes drafts by what they are expected to earn. `nodes`: most nodes per request and round.
+
+    It is also the judge of a choice between a cheap drafter and a dear one (drafters.choice).
+    """
 
     name = "goodput"
 
@@ -48,21 +52,42 @@ class Goodput:
         self.nodes = nodes
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
-        self._level_cost = 0.0
-        self._survival = [0.6**depth for depth in range(1, nodes + 1)]
+        self._whole = Levels(nodes)
+        self._dear = Levels(nodes)
         self._since_probe = 0
+        self._judges = False
 
     def budgets(self, live: Sequence[Request]) -> list[int]:
-        depth = self._worthwhile_depth(len(live))
-        return [self._budget(depth) if self._of(request).gate.allows() else 0 for request in live]
+        depth = self.nodes if self._judges or not self._whole.dear(self.curve) else self._probed(self._whole, len(live))
+        return [depth if self._of(request).gate.allows() else 0 for request in live]
 
     def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
-        levels = max((max(draft.depths, default=0) for draft in drafts), default=0)
-        self._level_cost += _RATE * (seconds / max(1, levels) - self._level_cost)
+        if any(len(draft) for draft in drafts):
+            self._whole.spent(seconds, drafts)
         for request, draft in zip(live, drafts, strict=True):
             self._of(request).draft = draft
         kept = self._best(len(live), drafts, seconds)
         return [draft.keep(sorted(nodes)) for draft, nodes in zip(drafts, kept, strict=True)]
+
+    def depth(self, request: Request, cheap: Draft) -> int:
+        """How many levels of the dear drafter are worth more than the draft in hand; 0 is none. A judge's first question."""
+        self._judges = True
+        in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
+        depth, rate = self._dear.best_depth(self.curve, 1)
+        if depth > 0 and rate > _MARGIN * in_hand:
+            return depth
+        return self._probe() if len(cheap) == 0 or in_hand <= 1.0 / self.curve(1) else 0
+
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """What the dear drafter proposed, and in which time."""
+        self._dear.spent(seconds, drafts)
+        for request, draft in zip(requests, drafts, strict=True):
+            self._of(request).dear = draft
+
+    def threshold(self) -> float:
+        """The chance below which a node of the dear drafter is not worth one more level: its cost at today's rate."""
+        depth, rate = self._dear.best_depth(self.curve, 1)
+        return min(0.95, rate * (self._dear.cost + self.curve(2 + depth) - self.curve(1 + depth)))
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         if not outcomes:
@@ -75,8 +100,9 @@ class Goodput:
         for outcome in decoding:
             held = self._of(outcome.request)
             self.calibration.observe(held.draft, outcome.tokens)
-            self._survive(held.draft, outcome)
-            held.draft = EMPTY
+            self._whole.observe(held.draft, outcome.tokens)
+            self._dear.observe(held.dear, outcome.tokens)
+            held.draft = held.dear = EMPTY
             if len(outcome.draft):
                 # The pass is shared, so each request answers for the whole of it.
                 held.gate.observe(len(outcome.tokens) - (seconds.verify + seconds.draft) / plain)
@@ -87,48 +113,46 @@ class Goodput:
     def _of(self, request: Request) -> Held:
         return self._held.setdefault(id(request), Held())
 
-    def _budget(self, depth: int) -> int:
-        """All the nodes allowed from a drafter that costs nothing; else as deep as pays, and now and then a probe."""
-        if depth > 0:
+    def _probed(self, levels: Levels, requests: int) -> int:
+        """The depth that pays, or now and then a probe where none does."""
+        depth, rate = levels.best_depth(self.curve, requests)
+        if depth > 0 and rate > _MARGIN * requests / self.curve(requests):
             self._since_probe = 0
-            return depth if self._dear() else self.nodes
+            return depth
+        return self._probe()
+
+    def _probe(self) -> int:
         self._since_probe += 1
-        if self._since_probe >= _PROBE:
-            self._since_probe = 0
-            return min(2, self.nodes)
-        return 0
-
-    def _dear(self) -> bool:
-        """Whether a level of drafting costs enough to be counted before it is spent."""
-        return self._level_cost > 0.02 * self.curve(1)
-
-    def _worthwhile_depth(self, requests: int) -> int:
-        """The depth of chains, the same for all, that gives the best rate at the drafter's usual cost and chances."""
-        if not self._dear():
-            return self.nodes
-        best, best_rate = 0, _MARGIN * requests / self.curve(requests)
-        expected = 1.0
-        for depth, survives in enumerate(self._survival, start=1):
-            expected += survives
-            rate = requests * expected / (self.curve(requests * (1 + depth)) + self._level_cost * depth)
-            if rate > best_rate:
-                best, best_rate = depth, rate
-        return best
+        if self._since_probe < _PROBE:
+            return 0
+        self._since_probe = 0
+        return min(2, self.nodes)
 
     def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:
         """Nodes to verify per draft: the best-first order over all drafts, cut where the rate is largest."""
         order = list(self._best_first(drafts))
-        expected = float(requests)
-        best, best_rate = 0, _MARGIN * expected / (self.curve(requests) + seconds)
-        for count, (_, _, chance) in enumerate(order, start=1):
-            expected += chance
-            rate = expected / (self.curve(requests + count) + seconds)
-            if rate > best_rate:
+        best, best_rate = 0, 0.0
+        for count, rate in self._rates(requests, drafts, seconds, order):
+            if rate > (_MARGIN if best == 0 and count > 0 else 1.0) * best_rate:
                 best, best_rate = count, rate
         kept: list[list[int]] = [[] for _ in drafts]
         for index, node, _ in order[:best]:
             kept[index].append(node)
         return kept
+
+    def _rates(
+        self,
+        requests: int,
+        drafts: Sequence[Draft],
+        seconds: float,
+        order: Sequence[tuple[int, int, float]] | None = None,
+    ) -> Iterator[tuple[int, float]]:
+        """(nodes, tokens per second) for each cut of the best-first order, none first; `seconds` are spent already."""
+        expected = float(requests)
+        yield 0, expected / (self.curve(requests) + seconds)
+        for count, (_, _, chance) in enumerate(self._best_first(drafts) if order is None else order, start=1):
+            expected += chance
+            yield count, expected / (self.curve(requests + count) + seconds)
 
     def _best_first(self, drafts: Sequence[Draft]) -> Iterator[tuple[int, int, float]]:
         """(draft, node, chance) in falling order of chance; a node comes after its parent and, where it was drawn, after
@@ -147,19 +171,6 @@ class Goodput:
                 after = siblings[siblings.index(node) + 1 : siblings.index(node) + 2]
                 for sibling in after:
                     heapq.heappush(heap, (max(negative, -chances[index][sibling]), index, sibling))
-
-    def _survive(self, draft: Draft, outcome: Outcome) -> None:
-        """Update how often drafts are still right at each depth, as far as the written tokens tell."""
-        if not len(draft):
-            return
-        on_path, reached = {-1}, 0
-        for node, (token, parent, depth) in enumerate(zip(draft.tokens, draft.parents, draft.depths, strict=True)):
-            if parent in on_path and depth <= len(outcome.tokens) and token == outcome.tokens[depth - 1]:
-                on_path.add(node)
-                reached = max(reached, depth)
-        told = len(outcome.tokens) if len(outcome.draft) else 1
-        for depth in range(1, min(max(draft.depths), told, self.nodes) + 1):
-            self._survival[depth - 1] += _RATE * ((depth <= reached) - self._survival[depth - 1])
 
 
 def _open(heap: list[tuple[float, int, int]], index: int, draft: Draft, chances: Sequence[float], parent: int) -> None:

@@ -43,7 +43,8 @@ def continues(drafter: Drafter) -> bool:
 class ComposedSession:
     """One session of each part."""
 
-    def __init__(self, composed: Composed, parts: Sequence[DraftSession]) -> None:
+    def __init__(self, composed: Composed, request: Request, parts: Sequence[DraftSession]) -> None:
+        self.request = request
         self.parts = tuple(parts)
         self._composed = composed
 
@@ -90,7 +91,7 @@ class Composed:
             for session in opened:
                 session.close()
             raise
-        return ComposedSession(self, opened)
+        return ComposedSession(self, request, opened)
 
     def propose(self, sessions: Sequence[DraftSession], budgets: Sequence[int]) -> list[Draft]:
         return self.propose_after(sessions, [()] * len(sessions), budgets)
@@ -228,7 +229,10 @@ def _merge_below(tree: Growth, node: int, places: list[tuple[Draft, int]]) -> No
         draft, child = same[0]
         belief = None if draft.beliefs is None else draft.beliefs[child]
         # Among drawn siblings the score must not look at which token was drawn, so the others' opinions do not count.
-        below = tree.add(node, token, _score(draft, child) if drawn else score, _q(draft, child), belief)
+        # Whose guess it was: of those that made the same one, the surest.
+        surest, at = max(same, key=lambda place: _score(*place))
+        own = _score(draft, child) if drawn else score
+        below = tree.add(node, token, own, _q(draft, child), belief, surest.source_of(at))
         _merge_below(tree, below, same)
 
 
@@ -251,6 +255,7 @@ def hang(draft: Draft, node: int, more: Draft, source: str) -> Draft:
         beliefs=laws[1],
         scores=scores,
         source=source,
+        sources=tuple(one.source_of(i) for one in (draft, more) for i in range(len(one))),
     )
 
 

@@ -1,11 +1,12 @@
 """The language in which drafters are composed.
 
-    drafter   := chain
+    drafter   := choice
+    choice    := chain  [ "|" chain ]       the first always; the second, a model, where it is worth more
     chain     := merge   { "," merge }      the first that has something to say
     merge     := extend  { "+" extend }     all in one tree
     extend    := stage   { ">" stage }      each after the leaves of those before it
     stage     := single  { "<" single }     each drafts for the model on its left
-    single    := NAME [ ":" ARGUMENT ]  |  "(" chain ")"
+    single    := NAME [ ":" ARGUMENT ]  |  "(" choice ")"
 
 Loosest first, so `a,b+c>d<e` is `a,(b+(c>(d<e)))`. An argument ends at a sign of the language; in double quotes it may
 hold any of them. Spaces around signs do not count.
@@ -19,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from forerun.core.protocols import Drafter
+from forerun.drafters.choice import Choice, Judge
 from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.errors import UsageError
 
@@ -35,9 +37,9 @@ KNOWN: Mapping[str, str | None] = {
     "self": "int8 or exit=N",
 }
 
-_SIGNS: Mapping[str, Callable[[Sequence[Drafter]], Drafter]] = {",": Chain, "+": Merge, ">": Extend}
-_LEVELS = (",", "+", ">", "<")
-_TOKEN = re.compile(r'\s*(?:(?P<sign>[,+><()])|(?P<single>(?:[^,+><()"]|"[^"]*")+))')
+_SIGNS: Mapping[str, Callable[[Sequence[Drafter]], Drafter]] = {"|": Chain, ",": Chain, "+": Merge, ">": Extend}
+_LEVELS = ("|", ",", "+", ">", "<")
+_TOKEN = re.compile(r'\s*(?:(?P<sign>[|,+><()])|(?P<single>(?:[^|,+><()"]|"[^"]*")+))')
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class Single:
     argument: str = ""
 
     def __str__(self) -> str:
-        quoted = f'"{self.argument}"' if re.search(r"[,+><()]", self.argument) else self.argument
+        quoted = f'"{self.argument}"' if re.search(r"[|,+><()]", self.argument) else self.argument
         return f"{self.name}:{quoted}" if self.argument else self.name
 
 
@@ -85,9 +87,10 @@ def singles(spec: Spec) -> list[Single]:
     return [spec] if isinstance(spec, Single) else [single for part in spec.parts for single in singles(part)]
 
 
-def assemble(spec: Spec, make: Make) -> Drafter:
+def assemble(spec: Spec, make: Make, judge: Judge | None = None) -> Drafter:
     """Build what was said. `make` builds one drafter, given what drafts for it (None but for the left of a `<`).
 
+    judge: decides `|`; without one it is read as `,`, the first that has something to say.
     Raises CompositionError for parts that cannot work together, and whatever `make` raises; what was built by then is
     closed again.
     """
@@ -100,6 +103,9 @@ def assemble(spec: Spec, make: Make) -> Drafter:
             model, helper = spec.parts
             assert isinstance(model, Single)
             drafter = make(model, one(helper))
+        elif spec.sign == "|" and judge is not None:
+            cheap, dear = (one(part) for part in spec.parts)
+            drafter = Choice(cheap, dear, judge)
         else:
             drafter = _SIGNS[spec.sign]([one(part) for part in spec.parts])
         built.append(drafter)
@@ -130,6 +136,8 @@ class _Parser:
             parts.append(self.level(depth + 1))
         if len(parts) == 1:
             return parts[0]
+        if sign == "|" and len(parts) > 2:
+            raise UsageError(f"the draft {self._text!r} has more than two sides of '|'; it chooses between two.")
         return self._stages(parts) if sign == "<" else Composition(sign, tuple(parts))
 
     def _stages(self, parts: list[Spec]) -> Spec:

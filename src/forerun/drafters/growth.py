@@ -30,9 +30,10 @@ class Growth:
         self.depths: list[int] = []
         self._q: list[Law] = []
         self._beliefs: list[Law] = []
+        self._sources: list[str] = []
 
-    def add(self, parent: int, token: int, score: float, q: Law = None, belief: Law = None) -> int:
-        """A new node. Siblings are added in order, with scores that do not rise."""
+    def add(self, parent: int, token: int, score: float, q: Law = None, belief: Law = None, source: str = "") -> int:
+        """A new node. Siblings are added in order, with scores that do not rise. source: where it differs by node."""
         above = 1.0 if parent == ROOT else self.reach[parent]
         self.tokens.append(token)
         self.parents.append(parent)
@@ -41,6 +42,7 @@ class Growth:
         self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
         self._q.append(q)
         self._beliefs.append(belief)
+        self._sources.append(source)
         return len(self.tokens) - 1
 
     def path(self, node: int) -> list[int]:
@@ -69,6 +71,7 @@ class Growth:
             source=source,
             beliefs=_laws(self._beliefs),
             scores=tuple(self.scores),
+            sources=tuple(self._sources) if any(self._sources) else None,
         )
         return whole.keep(self.kept()) if len(self.tokens) > self.budget else whole
 

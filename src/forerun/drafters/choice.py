@@ -1,0 +1,64 @@
+"""`a|m`: a cheap drafter always, and a dear one (a model) only where it is worth more than the draft in hand.
+
+The cheap draft costs next to nothing, so it is always made and its worth is known before anything is spent. The judge
+compares: the rate of the cheap draft by its calibrated chances, and the rate of the dear drafter by its measured cost per
+level and how deep it has been right lately. The dear draft gets the cheap one's nodes merged in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Protocol, cast
+
+from forerun.core.draft import Draft
+from forerun.core.protocols import Drafter, DraftSession
+from forerun.core.request import Request
+from forerun.drafters.compose import Composed, ComposedSession, merge
+
+
+class Judge(Protocol):
+    """Knows what passes cost here and what drafts have earned (controllers.goodput)."""
+
+    def depth(self, request: Request, cheap: Draft) -> int:
+        """How many levels of the dear drafter are worth more than the draft in hand; 0 is none."""
+        ...
+
+    def threshold(self) -> float:
+        """The chance of being reached below which a node is not worth continuing."""
+        ...
+
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """What the dear drafter proposed, and in which time."""
+        ...
+
+
+class Choice(Composed):
+    """`cheap|dear`, decided per request and round by a judge."""
+
+    sign = "|"
+
+    def __init__(self, cheap: Drafter, dear: Drafter, judge: Judge) -> None:
+        super().__init__([cheap, dear])
+        self._judge = judge
+
+    def propose_after(
+        self, sessions: Sequence[DraftSession], paths: Sequence[Sequence[int]], budgets: Sequence[int]
+    ) -> list[Draft]:
+        cheap = self._ask(0, sessions, paths, budgets)
+        requests = [cast(ComposedSession, session).request for session in sessions]
+        wanted = [
+            min(budget, self._judge.depth(request, draft)) if budget > 0 else 0
+            for request, draft, budget in zip(requests, cheap, budgets, strict=True)
+        ]
+        if not any(wanted):
+            return cheap
+        if hasattr(self.parts[1], "threshold"):
+            self.parts[1].threshold = self._judge.threshold()
+        started = time.perf_counter()
+        dear = self._ask(1, sessions, paths, wanted)
+        self._judge.spent(requests, dear, time.perf_counter() - started)
+        return [
+            merge([own, free], budget, self.name) if len(own) else free
+            for own, free, budget in zip(dear, cheap, budgets, strict=True)
+        ]
