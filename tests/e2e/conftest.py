@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from forerun.build import sources
+from forerun.build import Assembly, Plan, build
 from forerun.text.chat import ChatTemplate
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}a: "
@@ -12,7 +14,10 @@ TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %
 
 @pytest.fixture
 def chatting_toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The toy model with a chat template."""
-    plain = sources._toy()
-    template = ChatTemplate(plain.tokenizer, TEMPLATE)
-    monkeypatch.setattr(sources, "_toy", lambda: sources.Source("toy", plain.tokenizer, template, lambda: plain.model))
+    """Whatever is built gets a chat template."""
+
+    def with_template(plan: Plan) -> Assembly:
+        assembly = build(plan)
+        return replace(assembly, template=ChatTemplate(assembly.tokenizer, TEMPLATE))
+
+    monkeypatch.setattr("forerun.llm.build", with_template)

@@ -143,21 +143,13 @@ def test_a_cached_file_that_is_not_what_was_pulled(
     refused(cli("generate", "hello"), 1, word, "forerun pull smollm2-135m", progress=checks)
 
 
+@pytest.mark.models
 def test_a_draft_model_with_another_vocabulary_is_refused_with_a_report(cli: Cli) -> None:
-    from forerun.build import assembly, drafters, sources
-    from forerun.weights.tokenizer import Tokenizer, Vocabulary, byte_tokenizer
-
-    plain = sources._toy()
-    bytes_ = byte_tokenizer()
-    tokens = [*bytes_.tokens[:97], *reversed(bytes_.tokens[97:200])]
-    vocabulary = Vocabulary(tokens, frozenset(), frozenset(), "bytes", frozenset({5}), None, add_bos=False)
-    other = Tokenizer(bytes_._engine, vocabulary)
-    with pytest.MonkeyPatch.context() as patch:
-        found = {"toy": plain, "other": sources.Source("other", other, None, lambda: plain.model)}
-        for module in (assembly, drafters):
-            patch.setattr(module, "find_model", lambda name, plan: found[name])
-        ran = cli("generate", "hello", "--model", "toy", "--draft", "model:other")
-    refused(ran, 2, "other cannot draft for toy", "257 tokens against 200", "ids differ (97: ")
+    ran = cli("generate", "hello", "--model", "smollm2-135m", "--draft", "model:qwen2.5-coder-0.5b")
+    sizes = "49152 tokens against 151665"
+    refused(
+        ran, 2, "qwen2.5-coder-0.5b cannot draft for smollm2-135m", sizes, "of the strings shared", "ids differ (0: "
+    )
 
 
 def test_an_unwritable_output(cli: Cli, tmp_path: Path) -> None:
@@ -196,7 +188,7 @@ def test_a_bug_is_one_line_too(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
     def broken(*_: object) -> None:
         raise ZeroDivisionError("first line\nsecond line")
 
-    monkeypatch.setattr("forerun.build.sources._toy", broken)
+    monkeypatch.setattr("forerun.llm.build", broken)
     refused(cli("generate", "hello", *TOY), 70, "ZeroDivisionError: first line second line", "FORERUN_DEBUG=1")
     monkeypatch.setenv("FORERUN_DEBUG", "1")
     with pytest.raises(ZeroDivisionError):
@@ -207,7 +199,7 @@ def test_out_of_memory_is_one_line(cli: Cli, monkeypatch: pytest.MonkeyPatch) ->
     def full(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("forerun.build.sources._toy", full)
+    monkeypatch.setattr("forerun.llm.build", full)
     refused(cli("generate", "hello", *TOY), 1, "out of memory", "smaller model")
 
 

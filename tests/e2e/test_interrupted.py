@@ -114,7 +114,7 @@ def test_ctrl_c_while_loading_leaves_nothing_behind(cli: Cli, monkeypatch: pytes
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("forerun.build.sources._toy", interrupted)
+    monkeypatch.setattr("forerun.llm.build", interrupted)
     out = tmp_path / "answer.txt"
     ran = cli(*GENERATE, "hello", "--output", str(out))
     assert (ran.status, ran.out) == (130, "")

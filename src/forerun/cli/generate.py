@@ -44,6 +44,9 @@ def generate(
     kv_dtype: options.KVDtype = None,
     quantize: options.Quantize = None,
     verifier: options.Verifier = "keyed",
+    cascade: options.Cascade = None,
+    controller: options.Controller = "auto",
+    memory: options.Memory = None,
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
     prompts: Annotated[

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -37,11 +38,32 @@ System = Annotated[str | None, typer.Option(help="A system message in front.")]
 Colour = Annotated[bool, typer.Option("--color", help="On a terminal, colour the tokens that were drafted.")]
 
 Draft = Annotated[
-    str, typer.Option("--draft", "-d", help="none, ngram, model:NAME or auto.", rich_help_panel=_SPECULATION)
+    str,
+    typer.Option(
+        "--draft",
+        "-d",
+        help="none, auto, ngram, suffix, recycling, model:NAME, ..., or several: a+b is one tree, a,b the first that speaks.",
+        rich_help_panel=_SPECULATION,
+    ),
 ]
 Verifier = Annotated[
     str,
     typer.Option(help="keyed: the same text per seed. Others: keep the law only.", rich_help_panel=_SPECULATION),
+]
+Cascade = Annotated[
+    str | None,
+    typer.Option(
+        help="A lossy rule by name and strength: the text may differ.",
+        metavar="RULE:ALPHA",
+        rich_help_panel=_SPECULATION,
+    ),
+]
+Controller = Annotated[
+    str,
+    typer.Option(help="auto, goodput (drafts what pays by measured costs) or fixed.", rich_help_panel=_SPECULATION),
+]
+Memory = Annotated[
+    Path | None, typer.Option(help="A file of earlier texts for suffix to draft from.", rich_help_panel=_SPECULATION)
 ]
 SpeculativeTokens = Annotated[
     int | None, typer.Option(help="Tokens drafted a round, at most.", rich_help_panel=_SPECULATION)
@@ -79,6 +101,9 @@ _PLAN = {
     "model": "model",
     "draft": "draft",
     "verifier": "verifier",
+    "cascade": "cascade",
+    "controller": "controller",
+    "memory": "memory",
     "num_speculative_tokens": "num_speculative_tokens",
     "backend": "backend",
     "threads": "threads",
@@ -160,7 +185,9 @@ def _drafter(config: Mapping[str, Any]) -> str | None:
     """`method` and `model` as vLLM reads them: a model alone is a draft model."""
     method, model = config.get("method"), config.get("model")
     if method in (None, "draft_model") and model is not None:
-        return f"model:{model}"
+        from forerun.drafters.grammar import Single
+
+        return str(Single("model", model))
     if method == "draft_model":
         raise UsageError('method draft_model in --speculative-config needs a model; add "model": "NAME".')
     if model is not None:

@@ -35,6 +35,7 @@ def test_every_sampling_parameter_has_its_option() -> None:
         ('{"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}', None),
         ('{"model": "small"}', {"draft": "model:small"}),
         ('{"method": "draft_model", "model": "small"}', {"draft": "model:small"}),
+        ('{"model": "a+b.gguf"}', {"draft": 'model:"a+b.gguf"'}),
         ('{"num_speculative_tokens": 3}', {"num_speculative_tokens": 3}),
     ],
 )
