@@ -183,7 +183,7 @@ def test_info(model: ReferenceModel) -> None:
         90,
         77,
     )
-    assert (info.hidden, info.width, info.batch_invariant, info.tree, info.rollback) == (3, 40, True, True, True)
+    assert (info.hidden, info.width, info.batch_invariant, info.tree, info.rollback) == (3, 48, True, True, True)
     assert (model.info.name, model.info.usable_vocab, model.info.context) == ("tiny", 101, 400)
     assert ReferenceModel(spec, random_tensors(spec), usable_vocab=200, context=999, threads=1).info == model.info
 
@@ -212,7 +212,7 @@ def test_weights_that_do_not_fit() -> None:
 def test_a_bias_of_some_projections_alone() -> None:
     spec = spec_of("llama")
     tensors = random_tensors(spec)
-    biased = tensors | {"layers.0.k_bias": np.zeros(32, np.float32), "layers.1.o_bias": np.zeros(40, np.float32)}
+    biased = tensors | {"layers.0.k_bias": np.zeros(32, np.float32), "layers.1.o_bias": np.zeros(48, np.float32)}
     assert np.array_equal(logits(ReferenceModel(spec, biased, threads=1), (1, 2)), logits(tiny("llama"), (1, 2)))
     biased["layers.1.o_bias"] += 1
     assert not np.array_equal(logits(ReferenceModel(spec, biased, threads=1), (1, 2)), logits(tiny("llama"), (1, 2)))

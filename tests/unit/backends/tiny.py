@@ -22,7 +22,7 @@ _BASE = Spec(
     architecture="llama",
     name="tiny",
     vocab_size=101,
-    width=40,
+    width=48,
     layers=3,
     heads=6,
     kv_heads=2,
@@ -36,7 +36,9 @@ _BASE = Spec(
 SPECS: dict[str, Spec] = {
     "llama": _BASE,
     "mistral": replace(_BASE, architecture="mistral", heads=4, kv_heads=1, sliding=(19,) * 3),
-    "qwen2": replace(_BASE, architecture="qwen2", heads=7, kv_heads=7, head_dim=8, query_scale=8**-0.5, tied=True),
+    "qwen2": replace(
+        _BASE, architecture="qwen2", width=56, heads=7, kv_heads=7, head_dim=8, query_scale=8**-0.5, tied=True
+    ),
     "qwen3": replace(_BASE, architecture="qwen3", qk_norm=True, norm_eps=1e-6),
     "gemma3": replace(
         _BASE,
@@ -50,13 +52,13 @@ SPECS: dict[str, Spec] = {
         rope_base_local=10_000.0,
         sliding=(9, 70, 0),
         activation="gelu_tanh",
-        embed_scale=math.sqrt(40),
+        embed_scale=math.sqrt(48),
         tied=True,
     ),
 }
 
 
-def spec_of(architecture: str, **changes: Any) -> Spec:
+def spec_of(architecture: str, /, **changes: Any) -> Spec:
     return replace(SPECS[architecture], **changes)
 
 
@@ -77,7 +79,7 @@ def random_tensors(spec: Spec, seed: int = 0) -> dict[str, Floats]:
     return tensors
 
 
-def tiny(architecture: str, *, threads: int = 1, seed: int = 0, **changes: Any) -> ReferenceModel:
+def tiny(architecture: str, /, *, threads: int = 1, seed: int = 0, **changes: Any) -> ReferenceModel:
     spec = spec_of(architecture, **changes)
     return ReferenceModel(spec, random_tensors(spec, seed), threads=threads)
 
