@@ -78,7 +78,9 @@ def main() -> None:
     options = parser.parse_args()
     tokens = read_tokens(options.tokens + options.written, options.text)
     old, new = tokens[: -options.written], tokens[-options.written :]
-    print(f"{len(old):,} tokens of history, {len(new):,} written, budget {options.budget}, {np.unique(tokens).size:,} ids")
+    print(
+        f"{len(old):,} tokens of history, {len(new):,} written, budget {options.budget}, {np.unique(tokens).size:,} ids"
+    )
     print(f"{'':28}{'read us/token':>15}{'write us/token':>16}{'tokens/round':>14}")
     history = History(4 * len(old))
     for start in range(0, len(old), 2000):

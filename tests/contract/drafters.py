@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import cast
 
 from forerun.backends.toy import ToyModel, random_law, text_law
 from forerun.core.protocols import Drafter
+from forerun.drafters.bridge import Shared
 from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.drafters.history import History
 from forerun.drafters.logitspec import LogitSpecDrafter
@@ -15,7 +17,9 @@ from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
 from forerun.drafters.prediction import PredictionDrafter
 from forerun.drafters.recycling import Matrix, RecyclingDrafter
+from forerun.drafters.slem import SlemDrafter
 from forerun.drafters.suffix import SuffixDrafter
+from forerun.weights.tokenizer import Tokenizer
 
 VOCAB = 12
 CONTEXT = 110
@@ -53,6 +57,45 @@ def remembering() -> History:
     return history
 
 
+class Pieces:
+    """As much of a tokenizer as drafters look at: encodes greedily by the longest piece."""
+
+    add_bos = strips_space = False
+    bos_id = None
+
+    def __init__(self, pieces: Sequence[bytes], eos: int) -> None:
+        self.pieces = tuple(pieces)
+        self.vocab_size, self.eos_id, self.control_ids = len(pieces), eos, frozenset([eos])
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.pieces[token]
+
+    def id_to_token(self, token: int) -> str:
+        return self.pieces[token].decode("utf-8", "replace")
+
+    def encode(self, text: str, *, special: bool = False, add_bos: bool | None = None) -> list[int]:
+        left, ids = text.encode(), []
+        while left:
+            fits = [i for i, p in enumerate(self.pieces) if i not in self.control_ids and p and left.startswith(p)]
+            best = max(fits, key=lambda i: len(self.pieces[i]), default=None)
+            left = left[len(self.pieces[best]) if best is not None else 1 :]
+            ids += [best] if best is not None else []
+        return ids
+
+
+def pieces(*spelled: str | bytes) -> Tokenizer:
+    """A vocabulary whose first piece ends texts."""
+    return cast(Tokenizer, Pieces([p.encode() if isinstance(p, str) else p for p in spelled], 0))
+
+
+OURS = pieces("</s>", "a", "b", "c", "d", "e", " ", "ab", "cd", " a", "bc", b"\xc3")
+THEIRS = pieces("</s>", "e", "d", "c", "b", "a", " ", "abc", " a", "ed")
+
+
+def translated(rows: int = 10) -> ToyModel:
+    return helper(rows=rows, seed=9)
+
+
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "none": NoneDrafter,
     "ngram": NgramDrafter,
@@ -81,5 +124,11 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "stage-tree": lambda: model(width=3, below=Merge([NgramDrafter(), RecyclingDrafter(VOCAB)])),
     "stages": lambda: model(below=model(helps=helper(seed=8), below=NgramDrafter())),
     "nested": lambda: Chain([Extend([SuffixDrafter(), model()]), Merge([NgramDrafter(), LookaheadDrafter(VOCAB)])]),
+    "model-tli": lambda: ModelDrafter(translated(), target().info, width=2, chunk=5, shared=Shared(OURS, THEIRS)),
+    "model-tli-helped": lambda: ModelDrafter(
+        translated(), target().info, helper=SuffixDrafter(), shared=Shared(OURS, THEIRS)
+    ),
+    "model-slem": lambda: SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS), chunk=5),
+    "slem-extended": lambda: Extend([NgramDrafter(), SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS))]),
     "model-short-context": lambda: model(width=2, helps=helper(context=40)),
 }

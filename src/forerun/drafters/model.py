@@ -16,16 +16,17 @@ level needs no pass. The draws are keyed, so the draft is the same as without a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol, cast
+from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
-from forerun.core.protocols import Drafter, DraftSession, Feed, Floats, Model, ModelInfo
+from forerun.core.protocols import KV, Drafter, DraftSession, Feed, Floats, Model, ModelInfo
 from forerun.core.request import Request
 from forerun.drafters.base import Continues, Session, SessionDrafter
+from forerun.drafters.bridge import Reading, SameIds, Shared, Translation
 from forerun.drafters.model_tree import Plan
 
 
@@ -35,26 +36,26 @@ class ModelSession(Session):
     def __init__(self, drafter: ModelDrafter, request: Request) -> None:
         super().__init__(request)
         self.drafter = drafter
+        self.reading = drafter.reading(request)
         self._kv = drafter.model.open()
         self.helper = drafter.helper.open(request) if drafter.helper is not None else None
         self._read: list[int] = []
-        self._agreed = 0  # how many of them are known to be the request's: its tokens never change
-        self._foreign = 0  # how many of the request's tokens are known to be in the drafter's vocabulary
+        self._agreed = 0  # how many of them are known to be the text's: its tokens never change
         self._closed = False
 
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         return self.drafter.propose_after([self], [path], [budget])[0]
 
-    def readable(self, path: Sequence[int]) -> bool:
-        """Whether the drafter has a row for every token of the text."""
-        rows, tokens = self.drafter.model.info.vocab_size, self.request.tokens
-        while self._foreign < len(tokens) and tokens[self._foreign] < rows:
-            self._foreign += 1
-        return not self._closed and self._foreign == len(tokens) and all(token < rows for token in path)
+    def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
+        """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""
+        return None if self._closed else self.reading.tail(path)
 
-    def seek(self, path: Sequence[int]) -> tuple[Any, tuple[int, ...]]:
-        """Cut the KV to what it shares with the request's tokens and `path`; (KV, the tokens to read, at least one)."""
-        tokens = self.request.tokens
+    def seek(self, path: Sequence[int]) -> tuple[KV, tuple[int, ...]]:
+        """Cut the KV to what it shares with the text and `path`; (KV, the tokens to read, at least one).
+
+        path: in the model's ids, as all below.
+        """
+        tokens = self.reading.tokens
         del self._read[self._kv.length :]
         known, last = len(tokens), len(tokens) + len(path) - 1
         shared = min(self._agreed, len(self._read), last)
@@ -69,8 +70,8 @@ class ModelSession(Session):
         return self._kv, (*tokens[shared:], *path[max(0, shared - known) :])
 
     def read_to(self, path: Sequence[int]) -> None:
-        """Note that the KV has now read the request's tokens and `path`."""
-        self._read += [*self.request.tokens, *path][len(self._read) :]
+        """Note that the KV has now read the text and `path`."""
+        self._read += [*self.reading.tokens, *path][len(self._read) :]
 
     def chunk(self, path: Sequence[int], size: int) -> Feed | None:
         """A pass that reads `size` tokens of a long text; None when what is left fits the pass that drafts."""
@@ -107,6 +108,8 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     chunk: most tokens of a text that one pass reads.
     helper: drafts for this model, at most `helped` tokens a pass.
     head: the target's id of each row of a model whose head covers some ids only (FR-Spec, 2502.14856).
+    shared: for a model of another vocabulary, what the two share: it reads the text in its own tokens and draws among the
+        shared ones alone (TLI, 2502.05202).
     """
 
     def __init__(
@@ -121,17 +124,30 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         helper: Helper | None = None,
         helped: int = 4,
         head: NDArray[np.int64] | None = None,
+        shared: Shared | None = None,
         name: str = "",
     ) -> None:
         self.model = model
         self.name = (name or f"model:{model.info.name}") + ("" if helper is None else f"<{helper.name}")
-        self.helper, self._helped, self._head = helper, helped, head
+        self.helper, self._helped = helper, helped
+        self._shared = shared
+        # Which of a model's rows are which of the target's ids, where they are not the same.
+        self._placed = None if head is None else (np.arange(len(head)), head)
+        if shared is not None:
+            known = shared.ids < target.usable_vocab
+            self._placed = (shared.rows[known], shared.ids[known])
         self.vocab_size = target.vocab_size
-        self.usable = min(target.usable_vocab, model.info.usable_vocab)
+        self.usable = target.usable_vocab if shared is not None else min(target.usable_vocab, model.info.usable_vocab)
         self.width = width if model.info.tree else 1
         self.threshold = threshold
         self.depth = depth
         self._chunk = chunk
+
+    def reading(self, request: Request) -> Reading:
+        """How the model reads a request."""
+        if self._shared is not None:
+            return Translation(request, self._shared)
+        return SameIds(request, self.model.info.vocab_size)
 
     def open(self, request: Request) -> ModelSession:
         return ModelSession(self, request)
@@ -156,9 +172,10 @@ class ModelDrafter(SessionDrafter[ModelSession]):
 
     def widen(self, row: Floats) -> Floats:
         """A drafter's row at the target's width; ids that it has no row for are impossible."""
-        if self._head is not None:
+        if self._placed is not None:
+            rows, ids = self._placed
             wide = np.full(self.vocab_size, -np.inf, dtype=np.float32)
-            wide[self._head] = row
+            wide[ids] = row[rows]
             return wide
         if len(row) == self.vocab_size:
             return row
@@ -175,15 +192,17 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         drafts = self.helper.propose_after(sessions, [path for path, _ in wanted], [most for _, most in wanted])
         rows, tree = self.model.info.vocab_size, self.model.info.tree
         return [
-            draft.fit(nodes=most, depth=most, tree=tree) if all(token < rows for token in draft.tokens) else EMPTY
-            for draft, (_, most) in zip(drafts, wanted, strict=True)
+            draft.fit(nodes=most, depth=most, tree=tree)
+            if all(0 <= plan.session.reading.token(token) < rows for token in draft.tokens)
+            else EMPTY
+            for plan, draft, (_, most) in zip(plans, drafts, wanted, strict=True)
         ]
 
     def _catch_up(self, plans: Sequence[Plan]) -> None:
         """Read long texts a chunk at a time, all sessions in the same passes."""
         waiting = list(plans)
         while waiting:
-            chunks = [(plan, plan.session.chunk(plan.path, self._chunk)) for plan in waiting]
+            chunks = [(plan, plan.session.chunk(plan.start, self._chunk)) for plan in waiting]
             waiting = [plan for plan, feed in chunks if feed is not None]
             if waiting:
                 feeds = [feed for _, feed in chunks if feed is not None]

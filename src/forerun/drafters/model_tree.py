@@ -61,10 +61,12 @@ class Plan:
         self.path = tuple(path)
         self.tree = Growth(budget)
         self._continued: set[int] = set()
+        start = session.tail(self.path)
+        self.start = start or ()
         # The last token of a path is never read, so a text that fills the context can still be continued by one.
-        self._room = drafter.model.info.context - len(session.request.tokens) - len(self.path)
+        self._room = drafter.model.info.context - len(session.reading.tokens) - len(self.start)
         self._levels = min(self._room, drafter.depth - 1) if drafter.depth else self._room
-        self.open = [ROOT] if budget > 0 and self._room >= 0 and session.readable(self.path) else []
+        self.open = [ROOT] if budget > 0 and self._room >= 0 and start is not None else []
         self._fed: list[int] = []
         self._anchor = ROOT
         self._likely = ROOT
@@ -95,11 +97,11 @@ class Plan:
         number = {self._anchor: ROOT} | {node: i for i, node in enumerate(self._fed)}
         self._ahead, start = ahead, number[self._likely] if len(ahead) else ROOT
         draft = Draft(
-            tuple(self.tree.tokens[node] for node in self._fed) + ahead.tokens,
+            tuple(map(self.session.reading.token, (*(self.tree.tokens[node] for node in self._fed), *ahead.tokens))),
             tuple(number[self.tree.parents[node]] for node in self._fed)
             + tuple(start if parent == ROOT else len(self._fed) + parent for parent in ahead.parents),
         )
-        kv, forced = self.session.seek(self._tokens_to(self._anchor))
+        kv, forced = self.session.seek(self._reads(self._anchor))
         return Feed(kv, forced, draft)
 
     def take(self, rows: Floats) -> list[int]:
@@ -121,8 +123,7 @@ class Plan:
         kept = self.tree.kept()
         self.open = [node for node in kept if node not in self._continued and self._worth(node)]
         keep = [node for node in self._likeliest(kept) if node in row and node != self._anchor]
-        tokens = [self.tree.tokens[node] for node in self.tree.path(self._anchor) + keep]
-        self.session.read_to([*self.path, *tokens])
+        self.session.read_to(self._reads(keep[-1] if keep else self._anchor))
         return [row[node] - 1 for node in keep]
 
     def _worth(self, node: int) -> bool:
@@ -141,6 +142,10 @@ class Plan:
 
     def _tokens_to(self, node: int) -> tuple[int, ...]:
         return (*self.path, *(self.tree.tokens[step] for step in self.tree.path(node)))
+
+    def _reads(self, node: int) -> tuple[int, ...]:
+        """What the model reads after the text down to a node, in its own ids."""
+        return (*self.start, *(self.session.reading.token(self.tree.tokens[step]) for step in self.tree.path(node)))
 
     def _continue(self, node: int, row: Floats) -> None:
         self._continued.add(node)

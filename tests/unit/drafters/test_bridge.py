@@ -1,0 +1,155 @@
+"""Two vocabularies: what they share, how a text is read again, and the drafters that work across them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from forerun.backends.toy import ToyModel, random_law
+from forerun.core.protocols import Floats, ModelInfo
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling
+from forerun.drafters.bridge import SameIds, Shared, Translation
+from forerun.drafters.model import ModelDrafter
+from forerun.drafters.slem import SlemDrafter
+from tests.contract.drafters import OURS, THEIRS, VOCAB, pieces
+
+TARGET = ModelInfo("target", "toy", VOCAB, VOCAB, 1000)
+
+
+def asked(tokens: Sequence[int], **options: float) -> Request:
+    return Request(tokens, Sampling(**options))  # type: ignore[arg-type]
+
+
+def ours(text: str) -> list[int]:
+    return OURS.encode(text)
+
+
+def theirs(text: str) -> list[int]:
+    return THEIRS.encode(text)
+
+
+def test_tokens_are_shared_by_the_bytes_they_stand_for() -> None:
+    shared = Shared(OURS, THEIRS)
+    pairs = {
+        (OURS.token_bytes(int(i)), THEIRS.token_bytes(int(r))) for i, r in zip(shared.ids, shared.rows, strict=True)
+    }
+    assert pairs == {(p, p) for p in (b"</s>", b"a", b"b", b"c", b"d", b"e", b" ", b" a")}
+    assert shared.overlap == pytest.approx(8 / 12)
+
+
+def test_control_tokens_are_not_text_and_ends_are_paired() -> None:
+    one, other = pieces("<end>", "a", "<eos>"), pieces("<eos>", "a")
+    shared = Shared(one, other)
+    assert shared.to_draft.tolist() == [0, 1, -1]
+
+
+@pytest.mark.parametrize("start", [1, 3, 8])
+def test_reading_in_steps_is_reading_at_once(start: int) -> None:
+    """Whatever was fixed on the way, the text in their tokens spells the same; words stay whole."""
+    text = ours("abc de abc ed abab a eabc cde")
+    request = asked(text[:start])
+    reading = Translation(request, Shared(OURS, THEIRS))
+    fixed: list[int] = []
+    for token in text[start:]:
+        request.append(token, 10**6)
+        assert list(reading.tokens[: len(fixed)]) == fixed
+        fixed = list(reading.tokens)
+        tail = reading.tail(())
+        assert tail is not None
+        spelled = b"".join(THEIRS.token_bytes(i) for i in (*fixed, *tail))
+        assert spelled == b"".join(OURS.token_bytes(i) for i in request.tokens)
+    assert [*reading.tokens, *(reading.tail(()) or ())] == theirs("abc de abc ed abab a eabc cde")
+
+
+def test_long_words_are_cut_somewhere() -> None:
+    request = asked(ours("abcde" * 60))
+    reading = Translation(request, Shared(OURS, THEIRS))
+    assert len(reading.open) < 50
+    for token in ours("abcde" * 60):
+        request.append(token, 10**6)
+        assert len(reading.open) < 50
+
+
+def test_paths_follow_in_shared_ids_or_are_read_again() -> None:
+    reading = Translation(asked(ours(" ab")), Shared(OURS, THEIRS))
+    assert reading.tail(ours("e")) == (*theirs(" ab"), *theirs("e"))
+    assert reading.tail(ours("bc")) == tuple(theirs(" abbc"))
+
+
+def test_half_a_character_is_left_out() -> None:
+    reading = Translation(asked([*ours("a"), 11]), Shared(OURS, THEIRS))
+    assert reading.tail(()) == tuple(theirs("a"))
+    assert Translation(asked([11]), Shared(OURS, THEIRS)).tail(()) is None
+
+
+def test_same_ids_stop_at_a_row_that_is_missing() -> None:
+    request = asked([1, 2])
+    reading = SameIds(request, 5)
+    assert reading.tail((3, 4)) == (3, 4)
+    assert reading.tail((5,)) is None
+    request.append(7, 100)
+    assert reading.tail(()) is None
+
+
+def spelling(text: str) -> ToyModel:
+    """A model of the other vocabulary that always goes on in the same round of text."""
+    ids = theirs(text)
+    following = {ids[i]: ids[(i + 1) % len(ids)] for i in range(len(ids))}
+
+    def law(path: tuple[int, ...]) -> Floats:
+        row = np.zeros(THEIRS.vocab_size, dtype=np.float32)
+        if path:
+            row[following.get(path[-1], 0)] = 9.0
+        return row
+
+    return ToyModel(THEIRS.vocab_size, 1, law)
+
+
+def text_of(tokens: Sequence[int]) -> str:
+    return b"".join(OURS.token_bytes(token) for token in tokens).decode()
+
+
+def test_slem_drafts_text_in_the_targets_tokens() -> None:
+    drafter = SlemDrafter(spelling("abced "), VOCAB, Shared(OURS, THEIRS))
+    session = drafter.open(asked(ours("abc")))
+    draft = session.propose(4)
+    assert text_of(draft.tokens).startswith("ed ")
+    assert draft.tokens == tuple(ours("ed abc"))[:4]
+    assert draft.q is None
+    assert draft.scores is not None
+    assert all(0.0 <= score <= 1.0 for score in draft.scores)
+    assert session.propose_after(ours("ed"), 2).tokens == tuple(ours(" abc"))[:2]
+
+
+def test_tli_draws_among_the_shared_tokens() -> None:
+    model = ToyModel(THEIRS.vocab_size, 2, random_law(THEIRS.vocab_size, 3))
+    shared = Shared(OURS, THEIRS)
+    request = Request(ours("abc de"), Sampling(temperature=1.0), shares_noise=False)
+    drafter = ModelDrafter(model, TARGET, width=3, shared=shared)
+    draft = drafter.open(request).propose(12)
+    assert draft.q is not None
+    q = draft.q[0]
+    assert q is not None
+    assert set(np.flatnonzero(q)) == set(shared.ids.tolist())
+    row = random_law(THEIRS.vocab_size, 3)(tuple(theirs("abc de"))[-2:]).astype(np.float64)
+    weights = np.exp(row[shared.rows])
+    np.testing.assert_allclose(q[shared.ids], weights / weights.sum(), rtol=1e-6)
+
+
+def test_tli_agrees_with_itself_after_any_commit() -> None:
+    """Its KV is cut and filled across retokenisation: a session that lived drafts as a fresh one does."""
+    chance = random.Random(5)
+    model = ToyModel(THEIRS.vocab_size, 3, random_law(THEIRS.vocab_size, 3))
+    drafter = ModelDrafter(model, TARGET, width=2, shared=Shared(OURS, THEIRS), chunk=4)
+    slem = SlemDrafter(model, VOCAB, Shared(OURS, THEIRS), chunk=4)
+    request = Request(ours("abc de ab"), Sampling(temperature=0.7))
+    living = drafter.open(request), slem.open(request)
+    for _ in range(40):
+        assert living[0].propose(5) == drafter.open(request).propose(5)
+        assert living[1].propose(5) == slem.open(request).propose(5)
+        for _ in range(chance.randrange(1, 5)):
+            request.append(chance.randrange(1, VOCAB), 10**6)
