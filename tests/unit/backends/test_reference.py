@@ -56,6 +56,17 @@ def test_the_same_bits_in_any_company(architecture: str) -> None:
     together.close()
 
 
+def test_a_single_head_over_many_blocks() -> None:
+    """With one head, sums over blocks run along contiguous memory, where numpy would regroup them by their number."""
+    model = tiny("llama", heads=1, kv_heads=1, context=1000)
+    tokens = text(800)
+    with model.forward([Feed(model.open(), tokens)], Needs(every_row=True)) as scored:
+        rows = scored.logits(0).copy()
+    for end in (500, 577, 640, 800):
+        with model.forward([Feed(prefilled(model, tokens[: end - 1]), (tokens[end - 1],))]) as scored:
+            assert np.array_equal(scored.logits(0)[0], rows[end - 1])
+
+
 def test_hidden_states_are_the_layers_outputs(model: ReferenceModel) -> None:
     """Of the last layer by the final norm; of an earlier one by a model that ends there."""
     spec = model.spec
