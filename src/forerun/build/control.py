@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from forerun.build.plan import Plan
 from forerun.build.sources import Source
 from forerun.controllers.costs import CostCurve, measure
 from forerun.controllers.fixed import Fixed
 from forerun.controllers.goodput import Goodput
+from forerun.controllers.profile import Profile
 from forerun.core.protocols import Controller
 
 # Nodes a round where nothing is measured.
@@ -21,7 +24,30 @@ def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
         return Fixed(0)
     if plan.controller == "fixed" or (plan.controller == "auto" and plan.num_speculative_tokens is not None):
         return Fixed(_FIXED if plan.num_speculative_tokens is None else plan.num_speculative_tokens)
-    if plan.controller == "auto" and target.model.info.backend == "toy":
+    if plan.controller == "auto" and target.weights is None:
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens
-    return Goodput(CostCurve(measure(target.model, seconds=1.0, largest=2 * _MOST)), nodes)
+    return Goodput(cost_curve(target), nodes)
+
+
+def cost_curve(target: Source) -> CostCurve:
+    """What passes of the target cost here: from its profile, or measured in a second or two and kept for the next time."""
+    if target.weights is None:
+        return CostCurve(measure(target.model, seconds=0.2, largest=2 * _MOST))
+    from forerun.models.cache import default_home
+
+    path = target.weights.path
+    stamp = path.stat()
+    model = target.model
+    profile = Profile(
+        default_home() / "profiles",
+        path.resolve(), stamp.st_size, stamp.st_mtime_ns, model.info.backend, getattr(model, "threads", ""),
+    )  # fmt: skip
+    curve = profile.read()
+    if curve is None:
+        seconds = measure(model, seconds=1.5, largest=2 * _MOST)
+        # Without a place to keep it, it is measured again next time.
+        with contextlib.suppress(OSError):
+            profile.write(seconds)
+        curve = CostCurve(seconds)
+    return curve

@@ -7,8 +7,6 @@ becomes the old one and what was old is forgotten, so eviction costs nothing and
 from __future__ import annotations
 
 import json
-import logging
-import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -19,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.kept import set_aside, writing
 from forerun.drafters.automaton import START, SuffixAutomaton
 from forerun.errors import UsageError
 
 _FORMAT = 1
-_log = logging.getLogger(__name__)
 
 
 class Generation:
@@ -120,19 +118,13 @@ class History:
         names = [name for name, space in self._spaces.items() for _ in space.texts()]
         texts = [text for space in self._spaces.values() for text in space.texts()]
         head = {"format": _FORMAT, "vocabulary": self.vocabulary, "spaces": names}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    head=np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
-                    lengths=np.array([len(text) for text in texts], dtype=np.int64),
-                    tokens=np.concatenate([*texts, np.empty(0, dtype=np.int32)]),
-                )
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with writing(path) as file:
+            np.savez_compressed(
+                file,
+                head=np.frombuffer(json.dumps(head).encode(), dtype=np.uint8),
+                lengths=np.array([len(text) for text in texts], dtype=np.int64),
+                tokens=np.concatenate([*texts, np.empty(0, dtype=np.int32)]),
+            )
 
     @classmethod
     def load(cls, path: Path, *, limit: int = 200_000, most_spaces: int = 64, vocabulary: str = "") -> History:
@@ -173,14 +165,3 @@ def _read(path: Path) -> tuple[dict[str, Any], list[NDArray[np.int32]]]:
     if tokens.min(initial=0) < 0:
         raise ValueError("it has negative token ids")
     return head, np.split(tokens, np.cumsum(lengths)[:-1]) if len(lengths) else []
-
-
-def set_aside(path: Path, error: Exception) -> None:
-    """Rename a damaged file so that it neither stops anything nor is overwritten, and say so."""
-    aside = path.with_name(path.name + ".damaged")
-    try:
-        path.replace(aside)
-        where = f"set aside as {aside.name}"
-    except OSError:
-        where = "left where it is"
-    _log.warning("%s is damaged (%s); it is %s and rebuilt from now on.", path, error, where)

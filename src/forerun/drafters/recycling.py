@@ -9,7 +9,6 @@ The matrix is shared by all requests and can be kept on disk: at most `limit` ro
 from __future__ import annotations
 
 import json
-import os
 import zipfile
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -20,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
+from forerun.core.kept import set_aside, writing
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import grow
-from forerun.drafters.history import set_aside
 from forerun.drafters.rates import Rates
 from forerun.drafters.rows import leading, read_nodes
 from forerun.errors import UsageError
@@ -72,20 +71,14 @@ class Matrix:
         for at, (row, shares) in enumerate(self._rows.values()):
             ids[at, : len(row)], chances[at, : len(row)] = row, shares
         head = json.dumps({"format": _FORMAT, "vocabulary": self.vocabulary}).encode()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("wb") as file:
-                np.savez_compressed(
-                    file,
-                    head=np.frombuffer(head, dtype=np.uint8),
-                    tokens=np.fromiter(self._rows, dtype=np.int32, count=len(self._rows)),
-                    ids=ids,
-                    chances=chances,
-                )
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with writing(path) as file:
+            np.savez_compressed(
+                file,
+                head=np.frombuffer(head, dtype=np.uint8),
+                tokens=np.fromiter(self._rows, dtype=np.int32, count=len(self._rows)),
+                ids=ids,
+                chances=chances,
+            )
 
     @classmethod
     def load(cls, path: Path, *, limit: int = 40_000, vocabulary: str = "") -> Matrix:

@@ -1,0 +1,49 @@
+"""Measured cost curves kept between runs: a machine is measured once per model, backend and number of threads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from forerun.controllers.costs import CostCurve
+from forerun.core.kept import set_aside, writing
+
+_FORMAT = 1
+
+
+def machine() -> str:
+    """What kind of processor this is, as far as the system tells."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+class Profile:
+    """The file of one curve in a folder, named by everything that the curve depends on."""
+
+    def __init__(self, folder: Path, *parts: object) -> None:
+        key = hashlib.sha256("\0".join(map(str, (_FORMAT, machine(), *parts))).encode()).hexdigest()[:20]
+        self.path = folder / f"{key}.json"
+
+    def read(self) -> CostCurve | None:
+        """The curve, None where there is none; a damaged file is set aside with a warning and counts as none."""
+        try:
+            data = json.loads(self.path.read_text(encoding="utf-8"))
+            return CostCurve({int(rows): float(seconds) for rows, seconds in data["seconds"].items()})
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            set_aside(self.path, error)
+            return None
+
+    def write(self, seconds: Mapping[int, float]) -> None:
+        """Keep measurements `{rows: seconds}`. Raises OSError."""
+        with writing(self.path) as file:
+            file.write(json.dumps({"format": _FORMAT, "seconds": seconds}).encode())
