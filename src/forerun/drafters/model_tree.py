@@ -15,13 +15,14 @@ from forerun.core.protocols import Feed, Floats
 from forerun.core.request import Request
 from forerun.core.sampling import belief, scores, softmax
 from forerun.drafters.growth import Growth
+from forerun.drafters.rows import leading
 from forerun.errors import BackendError
 
 if TYPE_CHECKING:
     from forerun.drafters.model import ModelSession
 
-# How many runners-up the estimate of a keyed draw's agreement looks at.
-_RIVALS = 8
+# How many of the likeliest ids are looked at for what nearly won a keyed draw.
+_RIVALS = 64
 
 
 # AdaEDL's gamma, and the least chance that a draw is given.
@@ -163,11 +164,7 @@ class Plan:
         if request.sampling.greedy:
             ids, sure = _best(kept, room)
         elif request.shares_noise:
-            stream = noise_after(request, prefix.path)
-            ids = stream.order(kept, prefix.length, max(room, _RIVALS))
-            coarse = stream.coarse(prefix.length, len(kept))
-            sums = kept[ids].astype(np.float64) + stream.gumbel(prefix.length, ids, coarse[ids])
-            sure = softmax(sums).tolist()
+            ids, sure = _keyed(noise_after(request, prefix.path), kept, prefix.length, room)
         else:
             ids = noise_after(request, prefix.path).order(kept, prefix.length, room)
             q = softmax(kept)
@@ -177,14 +174,22 @@ class Plan:
             self.tree.add(node, token, score, q, seen)
 
 
+def _keyed(stream: Stream, kept: Floats, position: int, count: int) -> tuple[NDArray[np.int64], list[float]]:
+    """The winner of the race and what nearly won it, with the softmax of score + noise: how clearly each did.
+
+    Only the winner must be the race's: under a rule that shares noise anything may stand beside it.
+    """
+    winner = stream.race(kept, position)
+    likely, _ = leading(kept, _RIVALS)
+    ids = np.concatenate([[winner], likely[likely != winner]])
+    sums = kept[ids].astype(np.float64) + stream.gumbel(position, ids, stream.coarse(position, len(kept))[ids])
+    order = np.argsort(-sums, kind="stable")
+    sure = softmax(sums[order])
+    return ids[order[:count]], sure[:count].tolist()
+
+
 def _best(kept: Floats, count: int) -> tuple[NDArray[np.int64], list[float]]:
-    """The ids of the `count` highest finite scores, ties to the lower id, and their probabilities."""
-    top = float(kept.max())
-    weights = np.exp(kept - np.float32(top))
-    if count == 1:
-        ids = np.array([np.argmax(kept)])
-    else:
-        edge = np.partition(kept, max(len(kept) - count, 0))[max(len(kept) - count, 0)]
-        ids = np.flatnonzero(kept >= max(edge, np.float32(np.finfo(np.float32).min)))
-        ids = ids[np.argsort(-kept[ids], kind="stable")][:count]
-    return ids, (weights[ids] / weights.sum()).astype(np.float64).tolist()
+    """The ids of the `count` highest scores, ties to the lower id, and their probabilities."""
+    ids, weights = leading(kept, count)
+    total = float(np.exp(kept - kept[ids[0]]).sum())
+    return ids, (weights / total).tolist()
