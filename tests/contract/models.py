@@ -36,7 +36,7 @@ def _toy_contents(kv: ToyKV) -> list[NDArray[Any]]:
     return [np.array(kv.slots)]
 
 
-MODELS = (
+MODELS: tuple[Implementation, ...] = (
     Implementation("toy", lambda: ToyModel(60, 4, random_law(60, 1), context=400), _toy_contents),
     Implementation("reference-llama", lambda: tiny("llama"), contents),
     Implementation("reference-threads", lambda: tiny("qwen3", threads=3), contents),

@@ -43,7 +43,7 @@ struct Cache {
   void truncate(std::int64_t length) {
     if (length < 0 || length > sequence->length())
       throw std::invalid_argument("cannot cut " + std::to_string(sequence->length()) + " tokens back to " + std::to_string(length));
-    if (sequence->busy) throw PassError("a sequence cannot be cut while a pass writes to it");
+    if (sequence->busy) throw std::invalid_argument("cannot cut a sequence in the middle of a pass: commit first, or leave the pass");
     sequence->truncate(length);
   }
   nb::tuple snapshot(int layer) const {

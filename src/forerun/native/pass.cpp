@@ -105,7 +105,7 @@ const float* Pass::logits(std::size_t feed, std::int64_t* rows) const {
 
 const float* Pass::hidden(std::size_t feed, int layer, std::int64_t* rows) const {
   const auto found = std::find(hidden_layers_.begin(), hidden_layers_.end(), layer);
-  if (found == hidden_layers_.end()) throw std::invalid_argument("hidden states of layer " + std::to_string(layer) + " were not asked for");
+  if (found == hidden_layers_.end()) throw PassError("hidden states of layer " + std::to_string(layer) + " were not asked for");
   *rows = std::int64_t(feeds_.at(feed).tokens.size());
   return hidden_->data() + ((found - hidden_layers_.begin()) * rows_ + feeds_[feed].first_row) * model_->shape.width;
 }

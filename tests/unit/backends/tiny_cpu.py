@@ -23,7 +23,9 @@ def stored(name: str, values: Floats, kind: str = "F32") -> Tensor:
     """A tensor as a file would hold it; vectors stay fp32."""
     if kind == "F32" or values.ndim == 1:
         flat = np.ascontiguousarray(values, np.float32)
-        return Tensor(name, values.shape, "F32", flat.reshape(1 if values.ndim == 1 else len(values), -1).view(np.uint8))
+        return Tensor(
+            name, values.shape, "F32", flat.reshape(1 if values.ndim == 1 else len(values), -1).view(np.uint8)
+        )
     if kind == "F16":
         return Tensor(name, values.shape, kind, np.ascontiguousarray(values, np.float16).view(np.uint8))
     from gguf import GGMLQuantizationType

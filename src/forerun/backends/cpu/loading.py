@@ -30,6 +30,7 @@ KINDS = {
 DENSE = ("F32", "F16", "BF16")
 QUANTISED = {"w8": "Q8_0", "w4": "Q4_1"}
 GROUP = 32
+MOST_HEAD_DIM = 1024
 
 # Rows that are turned to fp32 at once where weights are quantised at loading.
 _ROWS_AT_ONCE = 4096
@@ -41,6 +42,12 @@ def load(spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source:
         raise UnsupportedModelError(
             f"{spec.name}: architecture {spec.architecture!r} is not run by the cpu backend "
             f"({', '.join(ARCHITECTURES)} are): choose another backend or another model"
+        )
+    # Numbers from a hostile file must not make lists here before the core can refuse them.
+    if not 1 <= spec.layers <= len(tensors) or not 1 <= spec.head_dim <= MOST_HEAD_DIM:
+        raise ModelFileError(
+            f"{spec.name}: {spec.layers} layers with heads of {spec.head_dim} in {len(tensors)} tensors cannot be: "
+            "the file is damaged, get it again"
         )
     free = free_memory()
     limit = options.kv_memory or (free * 4 // 5 if free else (1 << 62))
@@ -165,7 +172,9 @@ def _packed(
                 yield name, _core.PackedMatrix.view(cached.blob(name))
             return
         except (OSError, PackedFileError) as error:
-            warnings.warn(f"no cache of repacked weights ({error}): this start and the next are slower", RuntimeWarning, 2)
+            warnings.warn(
+                f"no cache of repacked weights ({error}): this start and the next are slower", RuntimeWarning, 2
+            )
     for name, item in sources.items():
         yield name, _core.PackedMatrix.pack(KINDS[item.kind], item.rows, item.columns, item.data())
         _forget_pages(item.tensor.stored)

@@ -198,10 +198,18 @@ class CpuScored:
         self._feeds = feeds
 
     def logits(self, index: int) -> Floats:
-        return self._pass.logits(index)
+        """Raises BackendError after the pass; a view taken before stays valid."""
+        try:
+            return self._pass.logits(index)
+        except RuntimeError as error:
+            raise BackendError(str(error)) from error
 
     def hidden(self, index: int, layer: int) -> Floats:
-        return self._pass.hidden(index, layer)
+        """Raises BackendError after the pass and for a layer that was not asked for."""
+        try:
+            return self._pass.hidden(index, layer)
+        except RuntimeError as error:
+            raise BackendError(str(error)) from error
 
     def commit(self, index: int, path: Sequence[int]) -> None:
         """Raises BackendError after the pass, a second time, or for a sequence closed meanwhile; ValueError where

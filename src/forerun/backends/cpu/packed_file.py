@@ -128,7 +128,7 @@ def _write(
         padded = _aligned(_round_up(size))
         fill(padded[:size])
         index[name] = [start + index[name][0], size, _core.checksum(padded[:size])]
-        write(memoryview(padded))
+        write(padded.data)
     encoded = _encoded(index)
     seek(0)
     write(_HEAD.pack(MAGIC, len(encoded), _core.checksum(np.frombuffer(encoded, np.uint8))) + encoded)
