@@ -39,17 +39,17 @@ def read_tokens(count: int, text: Path | None) -> list[int]:
 
 
 def write(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], budget: int) -> tuple[float, float, float]:
-    """Microseconds per token (reading the prompt; then writing), and tokens per round, for one request."""
+    """Microseconds of processor time per token (reading the prompt; then writing), and tokens per round, for one request."""
     request = Request(list(prompt), Sampling())
     session = drafter.open(request)
-    started = time.perf_counter()
+    started = time.process_time()
     session.propose(budget)
-    read = time.perf_counter() - started
+    read = time.process_time() - started
     written, rounds, spent = 0, 0, 0.0
     while written < len(output):
-        started = time.perf_counter()
+        started = time.process_time()
         draft = session.propose(budget)
-        spent += time.perf_counter() - started
+        spent += time.process_time() - started
         node, path = -1, []
         for token in output[written:]:
             node = next((child for child in draft.children(node) if draft.tokens[child] == token), -2)
@@ -59,13 +59,13 @@ def write(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], budget
         tokens = tuple(output[written : written + len(path) + 1])
         for token in tokens:
             request.append(token, 1 << 30)
-        started = time.perf_counter()
+        started = time.process_time()
         session.observe(Outcome(request, (0,), draft or EMPTY, tuple(path), tokens))
-        spent += time.perf_counter() - started
+        spent += time.process_time() - started
         written, rounds = written + len(tokens), rounds + 1
-    started = time.perf_counter()
+    started = time.process_time()
     session.close()
-    spent += time.perf_counter() - started
+    spent += time.process_time() - started
     return read / len(prompt) * 1e6, spent / written * 1e6, written / rounds
 
 

@@ -92,22 +92,24 @@ def grow(
 
     children: the (token, score, place) of each child of a place, best first.
     """
-    tree = Growth(budget)
+    tokens: list[int] = []
+    parents: list[int] = []
+    scores: list[float] = []
+    # (minus reach, order of finding, parent, token, score, place): the heap gives the best, the first found of equals.
     waiting: list[tuple[float, int, int, int, float, Place]] = []
-    order = 0
-
-    def unfold(node: int, place: Place, reach: float) -> None:
-        nonlocal order
+    found, node, reach, place = 0, ROOT, 1.0, start
+    while len(tokens) < budget:
         for token, score, below in children(place):
             if reach * score < floor:
                 break
-            heapq.heappush(waiting, (-reach * score, order, node, token, score, below))
-            order += 1
-
-    unfold(ROOT, start, 1.0)
-    while waiting and len(tree.tokens) < budget:
-        reach, _, parent, token, score, place = heapq.heappop(waiting)
-        node = tree.add(parent, token, score)
-        if len(tree.tokens) < budget:
-            unfold(node, place, -reach)
-    return tree.draft(source)
+            heapq.heappush(waiting, (-reach * score, found, node, token, score, below))
+            found += 1
+        if not waiting:
+            break
+        less, _, parent, token, score, place = heapq.heappop(waiting)
+        reach = -less
+        node = len(tokens)
+        tokens.append(token)
+        parents.append(parent)
+        scores.append(score)
+    return Draft(tuple(tokens), tuple(parents), source=source, scores=tuple(scores)) if tokens else EMPTY

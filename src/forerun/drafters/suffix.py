@@ -27,10 +27,19 @@ _LENGTHS = (2, 3, 4, 6, 9, 16)
 _SHARES = (0.15, 0.3, 0.5, 0.75)
 _KINDS = len(_SHARES) + 4
 _LOCAL, _SHARED = 0, 1
+# By source and match length: below it come the shares, above it how often a share of one was seen.
+_FIRST = [
+    [(source * (len(_LENGTHS) + 1) + bisect_right(_LENGTHS, length)) * _KINDS + len(_SHARES) for length in range(17)]
+    for source in (_LOCAL, _SHARED)
+]
 _BRANCHES = 4
 
 Match = tuple[int, int]  # state, length
 Place = tuple[int, int, int]  # state, match length, levels left
+
+
+def _score(guess: tuple[int, float, int]) -> float:
+    return guess[1]
 
 
 class Guesses:
@@ -39,15 +48,17 @@ class Guesses:
     def __init__(self) -> None:
         # A longer match is a better guess; so is a continuation that never was another one.
         trust = [0.35, 0.5, 0.6, 0.68, 0.76, 0.84, 0.9]
-        shares = [0.08, 0.22, 0.4, 0.62, 0.85, 1.0, 1.05, 1.08]
+        shares = [0.85, 0.62, 0.4, 0.22, 0.08, 1.0, 1.05, 1.08]
         priors = [min(0.97, t * s) for t in trust for s in shares]
         self._rates = Rates(priors * 2)
 
     @staticmethod
     def kind(source: int, length: int, count: int, total: int) -> int:
-        share = count / total if total > count else 1.0
-        step = len(_SHARES) + (count if count < 3 else 3) if share == 1.0 else bisect_right(_SHARES, share)
-        return (source * (len(_LENGTHS) + 1) + bisect_right(_LENGTHS, length)) * _KINDS + step
+        """Which rate a guess goes by."""
+        first = _FIRST[source][length if length < 17 else 16]
+        if total <= count:
+            return first + (count if count < 3 else 3)
+        return first - bisect_right(_SHARES, count / total)
 
     def score(self, source: int, length: int, count: int, total: int) -> float:
         return self._rates[self.kind(source, length, count, total)]
@@ -69,11 +80,10 @@ class View:
     def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
         """(token, score, state after) of what followed, likeliest first."""
         followed, total = self._followed(state)
-        ranked = [
-            (token, self._guesses.score(self._source, length, count, total), after) for count, token, after in followed
-        ]
+        score, source = self._guesses.score, self._source
+        ranked = [(token, score(source, length, count, total), after) for count, token, after in followed]
         if len(ranked) > 1:
-            ranked.sort(key=lambda guess: -guess[1])
+            ranked.sort(key=_score, reverse=True)
         return ranked
 
     def learn(self, token: int) -> None:
@@ -89,12 +99,13 @@ class View:
         index = self.index
         if self._looked != (state, index.clock):
             followed = index.likeliest(state, _BRANCHES)
-            total = 0
-            for count, _, _ in followed:
-                total += count
-            # Where some are left out, the state's own count, which the end of a text may make one too high.
-            if len(followed) == _BRANCHES:
-                total = max(total, index.count[state])
+            if len(followed) == 1:
+                total = followed[0][0]
+            else:
+                total = sum([count for count, _, _ in followed])
+                # Where some are left out, the state's own count, which the end of a text may make one too high.
+                if len(followed) == _BRANCHES:
+                    total = max(total, index.count[state])
             self._looked, self._found = (state, index.clock), (followed, total)
         return self._found
 
