@@ -12,7 +12,7 @@ from forerun.models import TerminalProgress
 QUESTION = "Write a Python function that returns the largest of three numbers."
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
-draft = sys.argv[2] if len(sys.argv) > 2 else "ngram"
+draft = sys.argv[2] if len(sys.argv) > 2 else "auto"
 
 
 def answer(draft: str, show: bool) -> tuple[forerun.Completion, float]:

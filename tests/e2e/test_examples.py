@@ -31,7 +31,7 @@ TESTED = {
     "generate.py": ("mean acceptance length", "tokens/s"),
     "stream.py": ("ended by length", "seed 7", "["),
     "batch.py": ("What is the capital of Norway?\n  ", "(32 tokens)"),
-    "compare.py": ("same text: yes", "ngram", "plain", "mean acceptance length"),
+    "compare.py": ("same text: yes", "suffix", "plain", "mean acceptance length"),
     "own_drafter.py": ("same text: yes", "follower"),
 }
 

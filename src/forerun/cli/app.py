@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from forerun.cli.bench import bench
 from forerun.cli.chat import chat
 from forerun.cli.generate import generate
 from forerun.cli.models import models
@@ -41,3 +42,4 @@ def _start(
 
 for command in (generate, chat, models, pull):
     app.command()(command)
+app.add_typer(bench, name="bench")

@@ -71,7 +71,7 @@ def test_forerun_alone_shows_what_there_is(cli: Cli) -> None:
     for arguments in ((), ("--help",), ("-h",)):
         ran = cli(*arguments)
         assert ran.status == 0
-        for command in ("generate", "chat", "models", "pull"):
+        for command in ("generate", "chat", "models", "pull", "bench"):
             assert command in ran.out
     assert cli("--version").out == f"forerun {__version__}\n"
 
