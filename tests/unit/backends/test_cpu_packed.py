@@ -1,0 +1,162 @@
+"""The cache of repacked weights: found again, never trusted blindly, never in the way."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from forerun.backends.cpu import CpuModel, missing_core
+from forerun.backends.cpu.options import CpuOptions
+from forerun.core.protocols import Feed
+from tests.unit.backends.tiny import Floats, spec_of, text
+from tests.unit.backends.tiny_cpu import WIDE, encoded
+
+pytestmark = pytest.mark.skipif(missing_core() is not None, reason="the compiled core was not built")
+
+
+class Home:
+    """A model file (its content only stands for the tensors given beside it) and a cache folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.source = folder / "model.gguf"
+        self.source.write_bytes(b"GGUF" * 1000)
+        self.home = folder / "home"
+        self.spec = spec_of("qwen3", **WIDE)
+        self.tensors = encoded(self.spec, "mixed")
+
+    def load(self, **options: object) -> CpuModel:
+        chosen = CpuOptions(threads=1, home=self.home, **options)  # type: ignore[arg-type]
+        return CpuModel(self.spec, self.tensors, options=chosen, source=self.source)
+
+    def logits(self, **options: object) -> Floats:
+        model = self.load(**options)
+        with model.forward([Feed(model.open(), text(20))]) as scored:
+            return scored.logits(0).copy()
+
+    def forget(self) -> None:
+        """Takes the tensors away: what is loaded now comes from the cache, or is zero."""
+        from dataclasses import replace
+
+        self.tensors = {
+            name: replace(tensor, stored=np.zeros_like(tensor.stored)) if len(tensor.shape) == 2 else tensor
+            for name, tensor in self.tensors.items()
+        }
+
+    def files(self, suffix: str = ".packed") -> list[Path]:
+        return sorted(path for path in self.home.rglob("*") if path.suffix == suffix)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_the_second_start_reads_the_cache(home: Home) -> None:
+    wanted = home.logits(cache=False)
+    assert home.files() == []
+    assert np.array_equal(home.logits(), wanted)
+    assert [path.stem[:6] for path in home.files()] == ["model-"]
+    home.forget()
+    assert np.array_equal(home.logits(), wanted)
+    assert not np.array_equal(home.logits(cache=False), wanted)
+
+
+def test_nothing_but_the_file_is_left(home: Home) -> None:
+    home.load()
+    assert [path.suffix for path in home.home.rglob("*") if path.is_file()] == [".packed"]
+
+
+def test_another_state_of_the_source_is_another_file(home: Home) -> None:
+    home.load()
+    (first,) = home.files()
+    os.utime(home.source, ns=(1, 1))
+    home.load()
+    (second,) = home.files()
+    home.source.write_bytes(b"GGUF" * 999 + b"gguf")
+    os.utime(home.source, ns=(1, 1))
+    home.load()
+    (third,) = home.files()
+    assert len({first, second, third}) == 3
+
+
+def test_ways_of_quantising_do_not_mix(home: Home) -> None:
+    rows = {quantise: home.logits(quantise=quantise) for quantise in (None, "w8", "w4")}
+    assert len(home.files()) == 3
+    home.forget()
+    for quantise, wanted in rows.items():
+        assert np.array_equal(home.logits(quantise=quantise), wanted)
+    assert len({row.tobytes() for row in rows.values()}) == 3
+
+
+@pytest.mark.parametrize("at", [0, 9, 20, 60, 4096, 5000, -9000])
+def test_a_damaged_file_is_set_aside_and_rebuilt(home: Home, at: int) -> None:
+    wanted = home.logits()
+    (path,) = home.files()
+    raw = bytearray(path.read_bytes())
+    raw[at] ^= 0x10
+    path.write_bytes(raw)
+    assert np.array_equal(home.logits(), wanted)
+    assert [damaged.stem for damaged in home.files(".damaged")] == [path.stem]
+    home.forget()
+    assert np.array_equal(home.logits(), wanted)
+
+
+@pytest.mark.parametrize("size", [0, 5, 23, 24, 400, 4096, 30_000, -1])
+def test_a_truncated_file_is_set_aside_and_rebuilt(home: Home, size: int) -> None:
+    wanted = home.logits()
+    (path,) = home.files()
+    path.write_bytes(path.read_bytes()[:size] if size >= 0 else path.read_bytes()[: -4096 - 1])
+    assert np.array_equal(home.logits(), wanted)
+    assert len(home.files(".damaged")) == 1
+
+
+def test_a_file_that_lacks_a_matrix_is_not_used(home: Home) -> None:
+    wanted = home.logits()
+    gate = home.tensors.pop("layers.1.gate")
+    (path,) = home.files()
+    path.unlink()
+    with pytest.raises(Exception, match="gate"):
+        home.load()
+    home.tensors["layers.1.gate"] = gate
+    with pytest.warns(RuntimeWarning, match="no cache"):
+        assert np.array_equal(home.logits(), wanted)
+
+
+def test_a_full_disk_costs_the_cache_and_nothing_else(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    wanted = home.logits(cache=False)
+
+    def full(*args: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("forerun.backends.cpu.packed_file._write", full)
+    with pytest.warns(RuntimeWarning, match="No space left"):
+        assert np.array_equal(home.logits(), wanted)
+    assert [path for path in home.home.rglob("*") if path.is_file()] == []
+
+
+def test_a_folder_that_cannot_be_written(home: Home) -> None:
+    home.home.write_text("a file where the folder should be")
+    with pytest.warns(RuntimeWarning, match="no cache"):
+        home.load()
+
+
+def test_what_interrupted_writers_left_is_swept(home: Home) -> None:
+    home.load()
+    (path,) = home.files()
+    path.unlink()
+    old, new = (path.with_name(f"{path.name}.{pid}.partial") for pid in (1, 2))
+    old.write_bytes(b"x")
+    new.write_bytes(b"x")
+    os.utime(old, (1, 1))
+    home.load()
+    assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_the_users_home_is_the_default(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORERUN_HOME", str(home.home))
+    CpuModel(home.spec, home.tensors, source=home.source)
+    assert len(home.files()) == 1
