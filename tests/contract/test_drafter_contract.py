@@ -242,9 +242,9 @@ PROMPTS = [TEXT[:10], TEXT[3:31], [5], TEXT[2:14]]
 @pytest.mark.parametrize(
     "sampling",
     [
-        Sampling(max_tokens=24),
-        Sampling(temperature=0.9, max_tokens=24),
-        Sampling(temperature=1.1, top_k=6, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.1, max_tokens=24),
+        Sampling(max_tokens=16),
+        Sampling(temperature=0.9, max_tokens=16),
+        Sampling(temperature=1.1, top_k=6, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.1, max_tokens=16),
     ],
     ids=["greedy", "warm", "full"],
 )
@@ -265,7 +265,7 @@ def test_the_engine_runs_to_the_end_of_the_context(make: Callable[[], Drafter]) 
 
 def test_ratio_rules_run_through_the_engine(make: Callable[[], Drafter]) -> None:
     """No string to compare with here (the exact suite has the law); but it must run, and repeat itself."""
-    sampling = Sampling(temperature=0.9, max_tokens=24)
+    sampling = Sampling(temperature=0.9, max_tokens=16)
     once = complete(make(), Rejection(), PROMPTS, sampling, 5)
     assert once == complete(make(), Rejection(), PROMPTS, sampling, 5)
     assert all(0 <= token < VOCAB for text in once for token in text)

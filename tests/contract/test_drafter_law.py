@@ -2,7 +2,7 @@
 
 The exact suite enumerates the same with draws that it controls; here they are the real noise's, so what is shown beside
 is that draws below different nodes, in different rounds and of verifier and drafter are independent.
-A thousand seeds on a target of three tokens, against the law computed from its table. The seeds are fixed, so the
+Hundreds of seeds on a target of three tokens, against the law computed from its table. The seeds are fixed, so the
 outcome is too; the bound is the 99.99 % quantile of chi-square. A bias such as dropping a drawn token because of its
 value, or a q that is not what was drawn from, lies far beyond it, and one test here plants it to show that.
 """
@@ -30,7 +30,7 @@ from forerun.engine import Engine
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 
-VOCAB, LENGTH, SEEDS = 3, 3, 1000
+VOCAB, LENGTH, SEEDS = 3, 3, 800
 PROMPT = (0, 1, 2, 0, 1)
 TARGET = random_law(VOCAB, 21, 1.2)
 HELPER = random_law(VOCAB, 22, 1.5)

@@ -158,7 +158,7 @@ def test_padding_is_never_proposed_and_q_has_the_targets_width() -> None:
 @pytest.mark.parametrize("width", [1, 3])
 def test_q_is_the_law_that_was_drawn_from(width: int) -> None:
     """Over many seeds, first children of the root are distributed as q, second ones as q without the first."""
-    count = 3000
+    count = 1200
     model, p = ToyModel(VOCAB, 3, LAW), np.zeros((2, VOCAB))
     expected = np.zeros((2, VOCAB))
     for seed in range(count):
@@ -175,7 +175,7 @@ def test_q_is_the_law_that_was_drawn_from(width: int) -> None:
             q = q.copy()
             q[token] = 0.0
             q /= q.sum()
-    assert np.abs(p - expected).max() < 0.035
+    assert np.abs(p - expected).max() < 0.05
 
 
 def test_draws_are_independent_below_different_nodes_and_between_rounds_for_ratio_rules() -> None:
