@@ -6,8 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import cast
 
 from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.core.draft import Draft
 from forerun.core.protocols import Drafter
+from forerun.core.request import Request
 from forerun.drafters.bridge import Shared
+from forerun.drafters.choice import Choice
 from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.drafters.history import History
 from forerun.drafters.logitspec import LogitSpecDrafter
@@ -96,6 +99,19 @@ def translated(rows: int = 10) -> ToyModel:
     return helper(rows=rows, seed=9)
 
 
+class Turns:
+    """Judges by the length of the text alone, so that drafts can be had again."""
+
+    def depth(self, request: Request, cheap: Draft) -> int:
+        return len(request.tokens) % 4
+
+    def threshold(self) -> float:
+        return 0.1
+
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        pass
+
+
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "none": NoneDrafter,
     "ngram": NgramDrafter,
@@ -123,6 +139,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "stage": lambda: model(below=SuffixDrafter()),
     "stage-tree": lambda: model(width=3, below=Merge([NgramDrafter(), RecyclingDrafter(VOCAB)])),
     "stages": lambda: model(below=model(helps=helper(seed=8), below=NgramDrafter())),
+    "choice": lambda: Choice(Merge([SuffixDrafter(), RecyclingDrafter(VOCAB)]), model(width=2), Turns()),
     "nested": lambda: Chain([Extend([SuffixDrafter(), model()]), Merge([NgramDrafter(), LookaheadDrafter(VOCAB)])]),
     "model-tli": lambda: ModelDrafter(translated(), target().info, width=2, chunk=5, shared=Shared(OURS, THEIRS)),
     "model-tli-helped": lambda: ModelDrafter(

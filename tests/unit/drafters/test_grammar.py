@@ -36,6 +36,7 @@ def shape(text: str) -> str:
         ("model:/some/path-1.2/Q4_K_M.gguf + ngram", "(model:/some/path-1.2/Q4_K_M.gguf+ngram)"),
         ('model:"a+b,c",ngram', '(model:"a+b,c",ngram)'),
         ("self:exit=6", "self:exit=6"),
+        ("ngram,suffix|model:a<ngram", "((ngram,suffix)|(model:a<ngram))"),
         ("((ngram))", "ngram"),
     ],
 )
@@ -73,6 +74,7 @@ def test_a_spec_says_itself(text: str) -> None:
         ("zzz", "known: none, ngram, suffix, recycling, logitspec, prediction, lookahead, model:NAME, self:int8"),
         ("model", "model needs an argument, model:NAME"),
         ("model:", "model needs an argument"),
+        ("ngram|suffix|none", "more than two sides"),
         ("ngram:3", "ngram takes no argument"),
         ("ngram<suffix", "only a model can be drafted for .*write ngram>suffix"),
         ("(model:a,ngram)<suffix", "only a model can be drafted for"),
