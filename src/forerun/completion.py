@@ -37,7 +37,10 @@ class Timings:
 
 @dataclass(frozen=True)
 class Completion:
-    """One answer. `rounds` is filled when a trace was asked for, `logprobs` when they were."""
+    """One answer. `rounds` is filled when a trace was asked for, `logprobs` when they were.
+
+    lossy: the rule that let the text differ from the target's own (`v3:0.5`, `typical`); empty where it is lossless.
+    """
 
     text: str
     token_ids: list[int]
@@ -53,6 +56,7 @@ class Completion:
     logprobs: list[TokenLogprob] | None = None
     rounds: list[dict[str, Any]] | None = None
     error: str | None = None
+    lossy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as `forerun generate --json` prints it; fields that were not asked for are left out."""
@@ -69,6 +73,8 @@ class Completion:
             "timings": asdict(self.timings),
             "metrics": {"speculative_decoding": self.stats.as_dict()},
         }
+        if self.lossy:
+            data["metrics"]["cascade"] = self.stats.cascade(self.lossy)
         if self.logprobs is not None:
             data["logprobs"] = [
                 {

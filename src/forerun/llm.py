@@ -73,6 +73,7 @@ class Job:
             logprobs=request.logprobs if request.sampling.logprobs is not None else None,
             rounds=self._rounds,
             error=None if request.error is None else str(request.error),
+            lossy=assembly.lossy,
         )
 
     def _timings(self) -> Timings:

@@ -12,9 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.backends.cascade import CascadeKV, CascadeModel
 from forerun.backends.cpu import missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.toy import ToyKV, ToyModel, random_law
+from forerun.core.mixtures import Mixture
 from forerun.core.protocols import KV, Feed, Model
 from tests.unit.backends.tiny import contents, tiny
 from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
@@ -36,8 +38,22 @@ def _toy_contents(kv: ToyKV) -> list[NDArray[Any]]:
     return [np.array(kv.slots)]
 
 
+def _cascade(rule: str) -> CascadeModel:
+    """Two toys; the small one decides alone about half of the time."""
+    small = ToyModel(60, 2, random_law(60, 2, 6.0), context=420)
+    return CascadeModel(small, ToyModel(60, 4, random_law(60, 1), context=400), Mixture(rule, 0.83))
+
+
+def _cascade_contents(kv: CascadeKV) -> list[NDArray[Any]]:
+    """How far the large model has read depends on when it was asked, and changes nothing."""
+    assert isinstance(kv.small, ToyKV)
+    return [np.array(kv.small.slots), np.array(kv.tokens)]
+
+
 MODELS: tuple[Implementation, ...] = (
     Implementation("toy", lambda: ToyModel(60, 4, random_law(60, 1), context=400), _toy_contents),
+    Implementation("cascade-plain", lambda: _cascade("chow"), _cascade_contents),
+    Implementation("cascade-mixture", lambda: _cascade("v2"), _cascade_contents),
     Implementation("reference-llama", lambda: tiny("llama"), contents),
     Implementation("reference-threads", lambda: tiny("qwen3", threads=3), contents),
     Implementation("reference-heads", lambda: tiny("qwen2"), contents),

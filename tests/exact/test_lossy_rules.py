@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from forerun.core.protocols import Chance, Verifier
+from forerun.core.scratch import Scratch
 from forerun.verifiers.block import Block
 from forerun.verifiers.cascade import RULES, Cascade
 from forerun.verifiers.kseq import KSeq
@@ -127,7 +128,11 @@ def test_a_bonus_from_the_target_after_the_last_drafted_token_is_not_pi() -> Non
         def verify(self, draft, target, chance):  # type: ignore[no-untyped-def]
             from forerun.verifiers.cascade import _Mixed
 
-            return Rejection().verify(draft, _Mixed(verifier, draft, target), chance)
+            class GoingOn(_Mixed):
+                def ends_at(self, node: int) -> bool:
+                    return False
+
+            return Rejection().verify(draft, GoingOn(verifier.mixture, draft, target, Scratch()), chance)
 
     assert committed_law(WithBonus(), P, chain(Q, 1), 3) != plain_law(pi, 3)
 

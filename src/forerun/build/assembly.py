@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from forerun.build.cascades import Cascades
 from forerun.build.control import controller_for
 from forerun.build.drafters import Drafting
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model, notes
 from forerun.controllers.goodput import Goodput
 from forerun.core.protocols import Verifier
+from forerun.drafters.none import NoneDrafter
 from forerun.engine.engine import Engine
 
 if TYPE_CHECKING:
@@ -20,7 +22,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Assembly:
-    """What was built, under the names that it goes by in results. notes: lines that the user should see."""
+    """What was built, under the names that it goes by in results.
+
+    notes: lines that the user should see. lossy: the rule that lets texts differ from the target's own, empty if none.
+    """
 
     engine: Engine
     tokenizer: Tokenizer
@@ -31,6 +36,7 @@ class Assembly:
     backend: str
     max_sequences: int
     notes: tuple[str, ...] = ()
+    lossy: str = ""
 
 
 def build(plan: Plan, target: Source | None = None) -> Assembly:
@@ -39,13 +45,17 @@ def build(plan: Plan, target: Source | None = None) -> Assembly:
     target: the target itself, where several assemblies are to share one. Raises UsageError, CompositionError, ModelError
     or FetchError.
     """
+    cascades = Cascades.of(plan)
     verifier = verifier_for(plan)
+    if cascades.mixtures and not cascades.plain:
+        verifier = cascades.verifier(None if verifier.shares_noise else verifier)
     target = target or find_model(plan.model, plan)
-    drafting = Drafting(plan, target)
-    controller = controller_for(plan, target, drafting.drafts)
+    drafting = Drafting(plan, target, cascades)
+    drafts = drafting.drafts and not cascades.plain
+    controller = controller_for(plan, target, drafts)
     engine = Engine(
-        target.model,
-        drafting.build(controller if isinstance(controller, Goodput) else None),
+        cascades.target(target.model, drafting.stages() if cascades.plain else ()),
+        drafting.build(controller if isinstance(controller, Goodput) else None) if drafts else NoneDrafter(),
         verifier,
         controller,
         max_sequences=plan.max_sequences,
@@ -62,16 +72,12 @@ def build(plan: Plan, target: Source | None = None) -> Assembly:
         backend=backend,
         max_sequences=plan.max_sequences,
         notes=notes(plan, backend),
+        lossy=plan.cascade or ("" if verifier.exact else verifier.name),
     )
 
 
 def verifier_for(plan: Plan) -> Verifier:
-    """The acceptance rule that the plan names. Raises UsageError."""
-    if plan.cascade is not None:
-        from forerun.verifiers.cascade import Cascade
-
-        rule, alpha = plan.cascade_rule
-        return Cascade(rule, alpha)
+    """The acceptance rule that the plan names."""
     if plan.verifier == "keyed":
         from forerun.verifiers.keyed import Keyed
 

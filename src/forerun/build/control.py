@@ -9,6 +9,7 @@ from forerun.build.sources import Source
 from forerun.controllers.costs import CostCurve, measure
 from forerun.controllers.fixed import Fixed
 from forerun.controllers.goodput import Goodput
+from forerun.controllers.heuristic import Heuristic
 from forerun.controllers.profile import Profile
 from forerun.core.protocols import Controller
 
@@ -19,11 +20,13 @@ _MOST = 16
 
 
 def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
-    """`fixed` with the asked number of nodes, or `goodput` with measured costs."""
+    """`fixed` with the asked number of nodes, `heuristic` starting from it, or `goodput` with measured costs."""
     if not drafts:
         return Fixed(0)
     if plan.controller == "fixed" or (plan.controller == "auto" and plan.num_speculative_tokens is not None):
         return Fixed(_FIXED if plan.num_speculative_tokens is None else plan.num_speculative_tokens)
+    if plan.controller == "heuristic":
+        return Heuristic() if plan.num_speculative_tokens is None else Heuristic(plan.num_speculative_tokens)
     if plan.controller == "auto" and target.weights is None:
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens

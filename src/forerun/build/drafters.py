@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
+from forerun.build.cascades import Cascades, stages
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model
-from forerun.core.protocols import Drafter
+from forerun.core.protocols import Drafter, Model
 from forerun.drafters.choice import Judge
 from forerun.drafters.grammar import Single, Spec, assemble, parse, singles
 from forerun.errors import CompositionError, UsageError
@@ -23,12 +24,14 @@ AUTO = "suffix+recycling"
 class Drafting:
     """A draft that was read and whose models were found and compared with the target, but not loaded.
 
-    Raises UsageError for a draft that makes no sense, CompositionError for a model of another vocabulary.
+    Raises UsageError for a draft that makes no sense, CompositionError for a model of another vocabulary, or for a
+    cascade of which the drafter can have no part.
     """
 
-    def __init__(self, plan: Plan, target: Source) -> None:
-        self._plan, self._target = plan, target
+    def __init__(self, plan: Plan, target: Source, cascades: Cascades) -> None:
+        self._plan, self._target, self._cascades = plan, target, cascades
         self.spec: Spec = parse(_auto(plan) if plan.draft == "auto" else plan.draft)
+        cascades.check(self.spec, target.name)
         self._partners: dict[str, Source] = {}
         for single in singles(self.spec):
             if single.name == "model" and single.argument not in self._partners:
@@ -51,6 +54,10 @@ class Drafting:
         """
         return assemble(self.spec, self._make, judge)
 
+    def stages(self) -> list[Model]:
+        """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
+        return [self._partners[single.argument].model for single in stages(self.spec)]
+
     def _partner(self, name: str) -> Source:
         from forerun.weights.vocabulary import compare
 
@@ -65,6 +72,8 @@ class Drafting:
             from forerun.drafters.model import ModelDrafter
 
             model = self._partners[single.argument].model
+            if len(self._cascades.mixtures) > 1:
+                model = self._cascades.model(stages(self.spec).index(single), self.stages())
             return ModelDrafter(model, self._target.model.info, helper=cast("Helper | None", helper))
         made = _MAKERS.get(single.name)
         if made is None:
@@ -79,6 +88,8 @@ def _auto(plan: Plan) -> str:
     entry = None if plan.backend == "toy" else lookup(plan.model)
     if entry is None or entry.drafter is None or Cache().get(find(entry.drafter)) is None:
         return AUTO
+    if plan.cascade is not None:
+        return f"model:{entry.drafter}"  # a cascade mixes with what a model thinks
     return f"{AUTO}|model:{entry.drafter}"
 
 

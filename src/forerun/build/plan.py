@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 BACKENDS = ("auto", "cpu", "reference", "toy")
 VERIFIERS = ("keyed", "rejection", "block", "traversal", "kseq", "typical")
-CONTROLLERS = ("auto", "fixed", "goodput")
+CONTROLLERS = ("auto", "fixed", "goodput", "heuristic")
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,12 @@ class Plan:
     model: a name of the catalogue, a GGUF file, a Hugging Face folder or a hub repository.
     draft: drafters in the language of `drafters.grammar`, or `auto`.
     backend: of target and draft models: `auto` is the fastest one that runs here.
-    cascade: `RULE:ALPHA`, a lossy rule (see verifiers.cascade) in place of the target's own law; None is lossless.
-    controller: `fixed` drafts the same number of nodes always, `goodput` what pays by measured costs; `auto` is `fixed`
-        where num_speculative_tokens is given, else `goodput`.
+    cascade: `RULE:ALPHA`, a lossy rule (see core.mixtures) that mixes the laws of target and draft model; one for each
+        stage of `model:a<model:b`, from the target down, with commas. `plain:ALPHA` is the cascade without speculation
+        (see backends.cascade). None is lossless.
+    controller: `fixed` drafts the same number of nodes always, `goodput` what pays by measured costs, `heuristic` two
+        more after a draft that was accepted whole and one less otherwise; `auto` is `fixed` where
+        num_speculative_tokens is given, else `goodput`.
     num_speculative_tokens: nodes drafted a round, at most; None is the controller's own choice.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
@@ -69,15 +72,20 @@ class Plan:
                 raise UsageError(f"{name} is {value}; it must be at least {least}.")
 
     @property
-    def cascade_rule(self) -> tuple[str, float]:
-        """Rule and alpha of `cascade`. Raises UsageError where it is not of that form."""
-        rule, colon, alpha = (self.cascade or "").partition(":")
-        try:
-            if not colon:
-                raise ValueError
-            return rule.strip().lower(), float(alpha)
-        except ValueError:
-            raise UsageError(f"the cascade {self.cascade!r} is not RULE:ALPHA, such as v3:0.5 or chow:0.3.") from None
+    def cascade_rules(self) -> list[tuple[str, float]]:
+        """Rule and alpha of each stage of `cascade`, from the target down. Raises UsageError where it is not of that form."""
+        rules = []
+        for stage in (self.cascade or "").split(","):
+            rule, colon, alpha = stage.partition(":")
+            try:
+                if not colon:
+                    raise ValueError
+                rules.append((rule.strip().lower(), float(alpha)))
+            except ValueError:
+                raise UsageError(
+                    f"the cascade {self.cascade!r} is not RULE:ALPHA, such as v3:0.5, chow:0.3 or plain:0.3."
+                ) from None
+        return rules
 
 
 def _unknown(what: str, given: str, known: Sequence[str]) -> str:

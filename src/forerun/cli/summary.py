@@ -12,6 +12,8 @@ def summarise(completion: Completion) -> str:
         f"{count(completion.usage.completion_tokens, 'token')}, {completion.timings.tokens_per_second:.1f} tokens/s, "
     )
     line += speculation(completion.stats, completion.draft)
+    if completion.lossy:
+        line += f"; {given_up(completion.stats, completion.lossy)}"
     if completion.finish_reason == "length":
         return f"{line}; cut at the length limit (--max-tokens)"
     return f"{line}; interrupted" if completion.finish_reason == "abort" else line
@@ -25,6 +27,17 @@ def speculation(stats: Stats, draft: str) -> str:
     if not stats.steps:
         return f"{rounds}, {draft} had nothing to draft"
     return f"{rounds}, mean acceptance length {stats.mean_acceptance_length:.2f} with {draft}"
+
+
+def given_up(stats: Stats, rule: str) -> str:
+    """What a lossy rule cost: how many tokens are not the target's own, and how far the laws were apart."""
+    told = stats.cascade(rule)
+    if told["num_overrides"] is None:
+        return f"{rule}: {told['num_unasked']} of {count(stats.tokens, 'token')} without asking the model"
+    mean = told["mean_total_variation"]
+    return (
+        f"{rule}: {told['num_overrides']} of {count(stats.tokens, 'token')} not the model's own, TV {mean:.3f} a token"
+    )
 
 
 def count(number: int, thing: str) -> str:

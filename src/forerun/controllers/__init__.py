@@ -5,5 +5,6 @@ from forerun.controllers.costs import CostCurve, measure
 from forerun.controllers.fixed import Fixed
 from forerun.controllers.gate import Gate
 from forerun.controllers.goodput import Goodput
+from forerun.controllers.heuristic import Heuristic
 
-__all__ = ["Calibration", "CostCurve", "Fixed", "Gate", "Goodput", "measure"]
+__all__ = ["Calibration", "CostCurve", "Fixed", "Gate", "Goodput", "Heuristic", "measure"]

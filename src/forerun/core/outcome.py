@@ -19,15 +19,28 @@ if TYPE_CHECKING:
 class Verdict:
     """A verifier's answer: the accepted nodes from the root down, and the one token the target adds after them.
 
-    overrides: how many of these tokens of a lossy rule the target would not have chosen, under the coupling of the two
-        laws that agrees most often (so its mean is the total variation; at temperature 0 it is a fact).
-    given_up: total variation between the target's law and the law sampled from, summed over the tokens (lossy rules).
+    Of a lossy rule, one entry for each of these tokens (none for a lossless one):
+    differs: whether the target would not have chosen it, under the coupling of the two laws that agrees most often (so
+        its mean is the total variation; at temperature 0 it is a fact).
+    lost: total variation between the target's law and the law that it was sampled from.
+    unasked: whether the target was never asked (plain cascades), so that neither of the two is known.
     """
 
     path: tuple[int, ...]
     bonus: int
-    overrides: int = 0
-    given_up: float = 0.0
+    differs: tuple[bool, ...] = ()
+    lost: tuple[float, ...] = ()
+    unasked: tuple[bool, ...] = ()
+
+    @property
+    def overrides(self) -> int:
+        """How many of the tokens the target would not have chosen."""
+        return sum(self.differs)
+
+    @property
+    def given_up(self) -> float:
+        """Total variation, summed over the tokens."""
+        return sum(self.lost)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -111,6 +111,15 @@ class Scored(Protocol):
 
     def commit(self, index: int, path: Sequence[int]) -> None:
         """Keep the forced tokens and the nodes of `path` (root to leaf) of feed `index`; the other nodes are lost."""
+        ...
+
+
+@runtime_checkable
+class Answers(Protocol):
+    """A result that can say which rows a model gave without asking the one whose text is promised (plain cascades)."""
+
+    def unasked(self, index: int, row: int) -> bool:
+        """Whether row `row` of feed `index` was answered without it."""
         ...
 
 

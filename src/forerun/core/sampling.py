@@ -85,6 +85,16 @@ class Sampling:
     def penalised(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
+    @property
+    def bends(self) -> bool:
+        """Whether logits are changed one by one, before temperature and truncation."""
+        return self.penalised or bool(self.logit_bias)
+
+    @property
+    def truncates(self) -> bool:
+        """Whether unlikely tokens are cut off."""
+        return self.min_p > 0.0 or self.top_k > 0 or self.top_p < 1.0
+
     @classmethod
     def names(cls) -> tuple[str, ...]:
         return tuple(f.name for f in fields(cls))
@@ -140,34 +150,64 @@ def choose(row: Scores, prefix: Prefix, sampling: Sampling, usable: int, stream:
 
     Raises BackendError when the logits are not numbers.
     """
-    kept = scores(row, prefix, sampling, usable)
-    return int(np.argmax(kept)) if sampling.greedy else stream.race(kept, prefix.length)
+    if sampling.greedy:
+        return _best(row, prefix, sampling, usable)
+    return stream.race(scores(row, prefix, sampling, usable), prefix.length)
 
 
-def law(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray[np.float64]:
+def law(
+    row: Scores, prefix: Prefix, sampling: Sampling, usable: int, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """The distribution `[vocab]` that `choose` draws from, in float64; one-hot at temperature 0.
 
-    Raises BackendError when the logits are not numbers.
+    out: where to write it, if it is dense. Raises BackendError when the logits are not numbers.
     """
-    kept = scores(row, prefix, sampling, usable)
     if sampling.greedy:
-        hot = np.zeros(len(kept))
-        hot[int(np.argmax(kept))] = 1.0
+        hot = np.zeros(len(row))
+        hot[_best(row, prefix, sampling, usable)] = 1.0
         return hot
-    return softmax(kept)
+    if sampling.bends or sampling.truncates:
+        return softmax(scores(row, prefix, sampling, usable), out)
+    return _heated(row, sampling.temperature, usable, out)
 
 
-def belief(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> NDArray[np.float64]:
+def belief(
+    row: Scores, prefix: Prefix, sampling: Sampling, usable: int, out: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
     """The distribution `[vocab]` at temperature 1 and without truncation; penalties, bias and bans stay."""
+    if not sampling.bends:
+        return _heated(row, 1.0, usable, out)
     kept = _adjust(row, prefix, sampling, usable)
     _check(kept)
-    return softmax(kept)
+    return softmax(kept, out)
 
 
-def softmax(kept: NDArray[Any]) -> NDArray[np.float64]:
-    """exp(x - max) / sum, in float64; -inf gives 0."""
-    weights: NDArray[np.float64] = np.exp(kept.astype(np.float64) - float(np.max(kept)))
-    law: NDArray[np.float64] = weights / weights.sum()
+def _best(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> int:
+    """The token of temperature 0."""
+    kept = _adjust(row, prefix, sampling, usable) if sampling.bends else row[:usable]
+    _check(kept)
+    return int(np.argmax(kept))
+
+
+def _heated(row: Scores, temperature: float, usable: int, out: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    """softmax(row / temperature), padding left out: what `scores` and `softmax` give, without their copies."""
+    _check(row[:usable])
+    law = np.empty(len(row)) if out is None else out
+    law[usable:] = 0.0
+    if temperature == 1.0:
+        law[:usable] = row[:usable]
+    else:
+        np.divide(row[:usable], np.float32(temperature), out=law[:usable], dtype=np.float32)
+    softmax(law[:usable], law[:usable])
+    return law
+
+
+def softmax(kept: NDArray[Any], out: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
+    """exp(x - max) / sum, in float64; -inf gives 0. out: where to write it, `kept` itself if need be."""
+    # One array from start to end: fresh pages for temporaries of a large vocabulary cost more than the exponentials.
+    law: NDArray[np.float64] = np.subtract(kept, float(np.max(kept)), out=out, dtype=np.float64)
+    np.exp(law, out=law)
+    law /= law.sum()
     return law
 
 

@@ -26,6 +26,7 @@ class Stats:
     tokens: int = 0
     overrides: int = 0
     given_up: float = 0.0
+    unasked: int = 0
     histogram: list[int] = field(default_factory=list)
     draft_s: float = 0.0
     verify_s: float = 0.0
@@ -39,8 +40,10 @@ class Stats:
         self.rounds += 1
         self.tokens += len(outcome.tokens)
         if outcome.verdict is not None:
-            self.overrides += outcome.verdict.overrides
-            self.given_up += outcome.verdict.given_up
+            kept = len(outcome.tokens)  # a text may end before a verdict does
+            self.overrides += sum(outcome.verdict.differs[:kept])
+            self.given_up += sum(outcome.verdict.lost[:kept])
+            self.unasked += sum(outcome.verdict.unasked[:kept])
         if len(outcome.draft):
             self.steps += 1
             self.drafted += len(outcome.draft)
@@ -50,7 +53,7 @@ class Stats:
 
     def merge(self, other: Stats) -> None:
         """Add another's counters to these."""
-        for name in ("rounds", "steps", "drafted", "accepted", "tokens", "overrides", "given_up"):
+        for name in ("rounds", "steps", "drafted", "accepted", "tokens", "overrides", "given_up", "unasked"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._time(Seconds(other.draft_s, other.verify_s, other.other_s))
         self.histogram.extend([0] * (len(other.histogram) - len(self.histogram)))
@@ -74,6 +77,21 @@ class Stats:
     def per_position_acceptance_rate(self) -> list[float]:
         """Element i: the share of steps that accepted at least i + 1 drafted tokens."""
         return [sum(self.histogram[i:]) / self.steps for i in range(1, len(self.histogram))]
+
+    def cascade(self, rule: str) -> dict[str, Any]:
+        """The `metrics.cascade` block of a response: what a lossy rule gave up.
+
+        Overrides are tokens that the target would not have chosen, and the total variation is a mean over all tokens.
+        Of tokens about which the target was not asked (plain cascades) nothing is known: both are None then.
+        """
+        told = self.unasked == 0
+        return {
+            "rule": rule,
+            "num_tokens": self.tokens,
+            "num_overrides": self.overrides if told else None,
+            "mean_total_variation": self.given_up / max(1, self.tokens) if told else None,
+            "num_unasked": self.unasked,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """The `metrics.speculative_decoding` block of a response."""

@@ -17,8 +17,9 @@ from forerun.core import sampling
 from forerun.core.chance import RoundChance
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.outcome import Outcome, Seconds, Verdict
-from forerun.core.protocols import KV, Chance, Controller, Drafter, Feed, Model, Scored, Verifier
+from forerun.core.protocols import KV, Answers, Chance, Controller, Drafter, Feed, Model, Scored, Verifier
 from forerun.core.request import FinishReason, Request
+from forerun.core.scratch import Scratch
 from forerun.engine.prefixes import Prefixes
 from forerun.engine.scheduler import Scheduler, Turn
 from forerun.errors import BackendError, PromptError
@@ -50,6 +51,7 @@ class Engine:
         self.controller = controller
         self._chance = chance or (lambda request, root: RoundChance(request.noise, root))
         self._scheduler = Scheduler(max_sequences, prefill_rows)
+        self._scratch = Scratch()
         self._prefixes = Prefixes(keep_prefixes if target.info.batch_invariant and target.info.rollback else 0)
 
     @property
@@ -157,11 +159,15 @@ class Engine:
             return Outcome(request, turn.forced, decoded=False, hidden=hidden)
         rows = scored.logits(index)
         try:
-            view = TargetView(request, draft, rows, self.target.info.usable_vocab)
+            self._scratch.rewind()
+            view = TargetView(request, draft, rows, self.target.info.usable_vocab, self._scratch)
             verdict = self.verifier.verify(draft, view, self._chance(request, len(request.tokens)))
         except BackendError as error:
             request.error, request.finish_reason = error, "error"
             return None
+        if isinstance(scored, Answers):
+            unasked = tuple(scored.unasked(index, 1 + node) for node in (ROOT, *verdict.path))
+            verdict = replace(verdict, unasked=unasked)
         kept = self._append(request, draft, verdict, rows)
         path = verdict.path[: len(kept)]
         # The last token is the root, which KV has not read; a drafted one that ended the request need not be kept.
@@ -200,22 +206,32 @@ class Engine:
 class TargetView:
     """What a verifier sees of the target at each node (core.protocols.Target): the one `choose`, at the true prefix."""
 
-    def __init__(self, request: Request, draft: Draft, rows: NDArray[np.float32], usable: int) -> None:
+    def __init__(
+        self, request: Request, draft: Draft, rows: NDArray[np.float32], usable: int, scratch: Scratch | None = None
+    ) -> None:
         self._request = request
         self._draft = draft
         self._rows = rows
         self._usable = usable
+        self._scratch = scratch or Scratch()
         self._laws: dict[int, NDArray[np.float64]] = {}
+        self._beliefs: dict[int, NDArray[np.float64]] = {}
 
     def law(self, node: int) -> NDArray[np.float64]:
         if node not in self._laws:
-            self._laws[node] = sampling.law(
-                self._rows[1 + node], self._prefix(node), self._request.sampling, self._usable
-            )
+            self._laws[node] = self._made(sampling.law, node)
         return self._laws[node]
 
     def belief(self, node: int) -> NDArray[np.float64]:
-        return sampling.belief(self._rows[1 + node], self._prefix(node), self._request.sampling, self._usable)
+        if node not in self._beliefs:
+            own = self._request.sampling
+            as_sampled = own.temperature == 1.0 and not own.truncates
+            self._beliefs[node] = self.law(node) if as_sampled else self._made(sampling.belief, node)
+        return self._beliefs[node]
+
+    def _made(self, make: Callable[..., NDArray[np.float64]], node: int) -> NDArray[np.float64]:
+        row = self._rows[1 + node]
+        return make(row, self._prefix(node), self._request.sampling, self._usable, out=self._scratch.array(len(row)))
 
     def choose(self, node: int) -> int:
         request = self._request

@@ -1,19 +1,7 @@
 """Speculative cascades (Narasimhan et al., 2405.19261): an exact rule, run against pi instead of p. Lossy by a stated law.
 
-pi mixes drafter and target at each position. Deferral rules choose one of the two:
-
-    pi = (1 - d) q + d p          chow   d = 1 iff max q < 1 - a
-                                  diff   d = 1 iff max q < max p - a
-                                  opt    d = 1 iff max q < max p - a TV(p, q)
-
-Token rules keep those of the drafter's tokens that pass a test s, and draw from the target for the others:
-
-    pi(v) = q(v) s(v) + (1 - sum q s) p(v)      v1   s(v) = 1 iff q(v) >= max p - a
-                                                v2   s(v) = 1 iff p(v) >= max p - a
-                                                v3   s(v) = 1 iff p(v) >= (1 - a) max p
-
-Maxima and thresholds look at temperature-1 probabilities (beliefs), so that the rules mean something at temperature 0
-too; the mixed laws, and the TV of `opt`, which is the rate of refusals, are those really sampled from.
+pi mixes the laws of drafter and target at each position by a rule of `core.mixtures`: chow, diff and opt defer to one of
+the two, v1, v2 and v3 keep those of the drafter's tokens that pass a test.
 
 Where pi is defined. q is known at a node when one of its children carries it (or, drafted greedily, a belief, whose
 largest is then all of q). The law is pi there, and p where nothing was drafted or only tokens without a q. After the
@@ -24,36 +12,22 @@ drawn anew by the next round, and a round's end depends only on where the draft 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
+from forerun.core.mixtures import RULES, Mixture
 from forerun.core.outcome import Verdict
 from forerun.core.protocols import Chance, Target, Verifier
-from forerun.errors import CompositionError, UsageError
+from forerun.core.scratch import Scratch
+from forerun.errors import CompositionError
 from forerun.verifiers.laws import Law, differs, one_hot, total_variation
 from forerun.verifiers.rejection import Rejection
 
-# (p, q as sampled, p, q at temperature 1, alpha) -> whether to defer to the target
-_Deferral = Callable[[Law, Law, Law, Law, Any], bool]
-# (p, q at temperature 1, alpha) -> which of the drafter's tokens pass
-_Tokens = Callable[[Law, Law, Any], NDArray[np.bool_]]
+__all__ = ["RULES", "Cascade"]
 
-_DEFERRALS: dict[str, _Deferral] = {
-    "chow": lambda p, q, p1, q1, alpha: bool(q1.max() < 1 - alpha),
-    "diff": lambda p, q, p1, q1, alpha: bool(q1.max() < p1.max() - alpha),
-    "opt": lambda p, q, p1, q1, alpha: bool(q1.max() < p1.max() - alpha * total_variation(p, q)),
-}
-_TOKENS: dict[str, _Tokens] = {
-    "v1": lambda p1, q1, alpha: q1 >= p1.max() - alpha,
-    "v2": lambda p1, q1, alpha: p1 >= p1.max() - alpha,
-    "v3": lambda p1, q1, alpha: p1 >= (1 - alpha) * p1.max(),
-}
-RULES = (*_DEFERRALS, *_TOKENS)
+
+# The law after a leaf at which the text will end: a rule draws from it, and the token is thrown away.
+_DRAWN_FOR_NOTHING = np.ones(1)
 
 
 class Cascade:
@@ -70,12 +44,8 @@ class Cascade:
         Raises UsageError for an unknown rule or a wrong alpha, CompositionError where `within` is lossy or shares noise
         (keyed draws from the target's own law).
         """
-        if rule not in RULES:
-            raise UsageError(f"unknown cascade rule {rule!r}; the rules are {', '.join(RULES)}.")
-        if not 0 <= alpha < math.inf:
-            raise UsageError(f"the cascade's alpha is {alpha!r}; it must be 0 or a positive number.")
-        self.rule = rule
-        self.alpha = alpha
+        self.mixture = Mixture(rule, alpha)
+        self._scratch = Scratch()
         self.within: Verifier = Rejection() if within is None else within
         if not self.within.exact or self.within.shares_noise:
             raise CompositionError(
@@ -83,39 +53,42 @@ class Cascade:
             )
 
     def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
-        mixed = _Mixed(self, draft, target)
+        self._scratch.rewind()
+        mixed = _Mixed(self.mixture, draft, target, self._scratch)
         verdict = self.within.verify(draft, mixed, chance)
         path, bonus = verdict.path, verdict.bonus
-        if path and not draft.children(path[-1]) and mixed.drafter(draft.parents[path[-1]]) is not None:
+        if path and mixed.ends_at(path[-1]):
             path, bonus = path[:-1], draft.tokens[path[-1]]
-        overrides, given_up = 0, 0.0
+        overridden, lost = [], []
         for node, token in zip((ROOT, *path), (*(draft.tokens[n] for n in path), bonus), strict=True):
-            if mixed.drafter(node) is not None:
-                p, pi = target.law(node), mixed.law(node)
-                overrides += differs(p, pi, token, chance)
-                given_up += float(total_variation(p, pi))
-        return Verdict(path, bonus, overrides, given_up)
+            p, pi = target.law(node), mixed.law(node)
+            overridden.append(p is not pi and differs(p, pi, token, chance))
+            lost.append(0.0 if p is pi else float(total_variation(p, pi)))
+        return Verdict(path, bonus, tuple(overridden), tuple(lost))
 
     def mix(self, p: Law, q: Law, p_belief: Law, q_belief: Law) -> Law:
         """pi `[vocab]` from the two laws as sampled and their beliefs at temperature 1."""
-        if self.rule in _DEFERRALS:
-            return p if _DEFERRALS[self.rule](p, q, p_belief, q_belief, self.alpha) else q
-        kept = np.where(_TOKENS[self.rule](p_belief, q_belief, self.alpha), q, q * 0)
-        mixture: Law = kept + (1 - kept.sum()) * p
-        return mixture
+        return self.mixture.mix(p, q, p_belief, q_belief)
 
 
 class _Mixed:
     """The target as the exact rule sees it: pi where the drafter's law is known, p elsewhere."""
 
-    def __init__(self, cascade: Cascade, draft: Draft, target: Target) -> None:
-        self._cascade = cascade
+    def __init__(self, mixture: Mixture, draft: Draft, target: Target, scratch: Scratch) -> None:
+        self._mixture = mixture
         self._draft = draft
         self._target = target
+        self._scratch = scratch
         self._laws: dict[int, Law] = {}
+        self._known: dict[int, tuple[Law, Law] | None] = {}
 
     def drafter(self, node: int) -> tuple[Law, Law] | None:
         """The drafter's law and belief after a node, None where it gave neither."""
+        if node not in self._known:
+            self._known[node] = self._drafter(node)
+        return self._known[node]
+
+    def _drafter(self, node: int) -> tuple[Law, Law] | None:
         draft = self._draft
         for child in draft.children(node):
             q = None if draft.q is None else draft.q[child]
@@ -126,12 +99,27 @@ class _Mixed:
                 return one_hot(int(np.argmax(belief)), belief), belief
         return None
 
+    def ends_at(self, node: int) -> bool:
+        """Whether a path that reaches this node ends with it: a leaf that was drawn by the drafter."""
+        draft = self._draft
+        return node != ROOT and not draft.children(node) and self.drafter(draft.parents[node]) is not None
+
     def law(self, node: int) -> Law:
         if node not in self._laws:
-            p = self._target.law(node)
-            known = self.drafter(node)
-            self._laws[node] = p if known is None else self._cascade.mix(p, known[0], self.belief(node), known[1])
+            self._laws[node] = self._law(node)
         return self._laws[node]
+
+    def _law(self, node: int) -> Law:
+        if self.ends_at(node):
+            return _DRAWN_FOR_NOTHING
+        p = self._target.law(node)
+        known = self.drafter(node)
+        if known is None:
+            return p
+        q, belief = known
+        mixture = self._mixture
+        out = self._scratch.array(len(p)) if p.dtype == np.float64 and not mixture.defers else None
+        return mixture.mix(p, q, self.belief(node) if mixture.asks_target else p, belief, out)
 
     def belief(self, node: int) -> Law:
         return self._target.belief(node)

@@ -28,7 +28,7 @@ from forerun.core.protocols import Chance, Target
 from forerun.verifiers.laws import Law, acceptance, normalised, same
 from forerun.verifiers.rejection import try_children
 
-# Leaves rho within 1e-6 k of the least one, and acceptance as near to the best; each halving looks at all of p and q.
+# Leaves rho within 1e-6 k of the least one, and acceptance as near to the best; each halving looks at all undecided tokens.
 _HALVINGS = 20
 
 
@@ -70,19 +70,23 @@ def _try_alike(draft: Draft, node: int, p: Law, q: Law, chance: Chance) -> tuple
 
 def division_factor(p: Law, q: Law, k: int) -> Any:
     """rho for k draws from q: a float, or a fraction where the laws are fractions."""
-    both = (p > 0) & (q > 0)
     low, high = 1.0, float(k)
-    p_float, q_float = p[both].astype(np.float64), q[both].astype(np.float64)
+    # Only tokens whose p / q lies between 1 and k change sides with rho; the others need to be summed once.
+    always = p <= q
+    undecided = np.flatnonzero(~always & (p < k * q))
+    p_always = float(p.sum(where=always, initial=0))
+    p_float, q_float = p[undecided].astype(np.float64), q[undecided].astype(np.float64)
+    q_never = float(q.sum(where=~always, initial=0)) - float(q_float.sum())
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        beta = float(np.minimum(q_float, p_float / middle).sum())
+        beta = p_always / middle + q_never + float(np.minimum(q_float, p_float / middle).sum())
         if _per_unit(beta, k) <= middle:
             high = middle
         else:
             low = middle
     one = p.sum() * 0 + 1
     for rho in (one * type(one)(high), one * type(one)(high * (1 + 1e-9))):
-        if _per_unit(np.minimum(q[both], p[both] / rho).sum(), k) <= rho:
+        if _per_unit(np.minimum(q, p / rho).sum(), k) <= rho:
             return rho
     return one * k
 

@@ -8,18 +8,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.core.draft import Draft
+from forerun.core.mixtures import Law, excess, total_variation
 from forerun.core.protocols import Chance
 
-Law = NDArray[Any]
+__all__ = [
+    "Law",
+    "acceptance",
+    "differs",
+    "drawn_before",
+    "excess",
+    "normalised",
+    "one_hot",
+    "proposal",
+    "same",
+    "total_variation",
+]
 
 
 def one_hot(token: int, like: Law) -> Law:
     """All mass on one token, in the arithmetic of `like`."""
-    hot = like * 0
-    hot[token] += 1
+    nothing = like[token] * 0
+    hot = np.zeros(len(like)) if like.dtype == np.float64 else np.full(len(like), nothing, dtype=like.dtype)
+    hot[token] = nothing + 1
     return hot
 
 
@@ -30,21 +42,10 @@ def acceptance(p: Any, q: Any) -> Any:
     return p * 0 + 1 if p >= q else p / q
 
 
-def excess(p: Law, q: Law) -> Law:
-    """(p - q)+, not normalised."""
-    left: Law = np.maximum(p - q, 0)
-    return left
-
-
 def normalised(weights: Law, otherwise: Law) -> Law:
     """weights / sum; `otherwise` where nothing is left, which exact arithmetic never reaches and rounding may."""
     total = weights.sum()
     return weights / total if total > 0 else otherwise
-
-
-def total_variation(p: Law, q: Law) -> Any:
-    """TV(p, q) = sum (p - q)+."""
-    return excess(p, q).sum()
 
 
 def proposal(draft: Draft, node: int, like: Law) -> Law:

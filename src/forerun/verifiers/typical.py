@@ -60,9 +60,9 @@ class Typical:
                 path.append(node)
             token = chance.draw(p) if node is None else draft.tokens[node]
             emitted.append((p, law, token))
-        overrides = sum(differs(p, law, token, chance) for p, law, token in emitted)
-        given_up = sum(float(total_variation(p, law)) for p, law, _ in emitted)
-        return Verdict(tuple(path), emitted[-1][2], overrides, given_up)
+        overridden = tuple(differs(p, law, token, chance) for p, law, token in emitted)
+        lost = tuple(float(total_variation(p, law)) for p, law, _ in emitted)
+        return Verdict(tuple(path), emitted[-1][2], overridden, lost)
 
     def threshold(self, p: Law) -> float:
         """min(eps, delta exp(-H(p)))."""
@@ -72,10 +72,11 @@ class Typical:
 def stated_law(draft: Draft, node: int, p: Law, typical: NDArray[np.bool_]) -> Law:
     """pi_1 `[vocab]` after a node, given its children's proposal laws and which tokens pass."""
     law = p
+    passing = np.flatnonzero(typical)
     for child in reversed(draft.children(node)):
-        q = proposal(draft, child, p)
-        taken = np.where(typical, q, q * 0)
-        law = taken + (1 - taken.sum()) * law
+        taken = proposal(draft, child, p)[passing]
+        law = law * (1 - taken.sum())
+        law[passing] += taken
     return law
 
 

@@ -17,7 +17,8 @@ def outcome(drafted: int, accepted: int, bonus: bool = True) -> Outcome:
     draft = Draft.chain(range(drafted)) if drafted else EMPTY
     path = tuple(range(accepted))
     tokens = (*range(accepted), 99) if bonus else tuple(range(accepted))
-    return Outcome(REQUEST, (0,), draft, path, tokens, seconds=Seconds(1, 2, 4), verdict=Verdict(path, 99, 1, 0.25))
+    verdict = Verdict(path, 99, (True,) + (False,) * accepted, (0.25,) * (accepted + 1))
+    return Outcome(REQUEST, (0,), draft, path, tokens, seconds=Seconds(1, 2, 4), verdict=verdict)
 
 
 def counted(*outcomes: Outcome) -> Stats:
@@ -35,7 +36,7 @@ def test_definitions() -> None:
     assert stats.histogram == [1, 1, 0, 0, 1]
     assert stats.per_position_acceptance_rate == [2 / 3, 1 / 3, 1 / 3, 1 / 3]
     assert sum(stats.per_position_acceptance_rate) == pytest.approx(stats.accepted / stats.steps)
-    assert (stats.overrides, stats.given_up) == (4, 1.0)
+    assert (stats.overrides, stats.given_up) == (4, 9 * 0.25)
     assert (stats.draft_s, stats.verify_s, stats.other_s) == (4, 8, 16)
 
 

@@ -79,9 +79,9 @@ def test_overrides_are_facts_at_temperature_0() -> None:
     draft = Draft(draft.tokens, draft.parents, draft.q, beliefs=(Q, Q))
     chance = Replay([])
     verdict = Cascade("v3", 0.5).verify(draft, View(p, (), draft, chance), chance)
-    assert verdict == Verdict((0,), 1, overrides=2, given_up=2.0)
+    assert verdict == Verdict((0,), 1, (True, True), (1.0, 1.0))
     assert chance.probability == 1
-    assert Cascade("v3", 0.1).verify(draft, View(p, (), draft, chance), chance) == Verdict((), 0, 0, 0.0)
+    assert Cascade("v3", 0.1).verify(draft, View(p, (), draft, chance), chance) == Verdict((), 0, (False,), (0.0,))
 
 
 def test_without_beliefs_q_is_its_own() -> None:
