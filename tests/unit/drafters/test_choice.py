@@ -1,85 +1,164 @@
-"""`a|m`: the cheap draft always, the dear one where the judge says so, one tree of both."""
+"""`a|m`: the cheap drafter always, the dear one only where the judge says so, and the same text whatever it says."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from forerun.core.draft import EMPTY, Draft
+import pytest
+
+from forerun.backends.toy import ToyModel
+from forerun.controllers import CostCurve, Goodput
+from forerun.controllers.fixed import Fixed
+from forerun.core.draft import Draft
+from forerun.core.protocols import Controller, Drafter, DraftSession
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.choice import Choice
+from forerun.drafters.grammar import Single, assemble, parse
+from forerun.drafters.model import ModelDrafter
+from forerun.drafters.none import NoneDrafter
+from forerun.drafters.suffix import SuffixDrafter
+from forerun.engine import Engine
+from forerun.verifiers.keyed import Keyed
+from tests.contract.drafters import TEXT, helper, target
 
 
-class SayingSession(Session):
-    def __init__(self, request: Request, drafter: Saying) -> None:
-        super().__init__(request)
-        self._drafter = drafter
+class Judge:
+    """Wants `levels` of the dear drafter from requests whose prompt it likes."""
 
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        self._drafter.asked.append(budget)
-        return self._drafter.says.fit(nodes=budget, depth=budget, tree=True)
-
-
-class Saying(SessionDrafter[SayingSession]):
-    def __init__(self, says: Draft, name: str) -> None:
-        self.says, self.name = says, name
-        self.asked: list[int] = []
-        self.threshold = 0.0
-
-    def open(self, request: Request) -> SayingSession:
-        return SayingSession(request, self)
-
-
-class Judging:
-    """Wants as many levels as the request has tokens, and notes what it was told."""
-
-    def __init__(self) -> None:
-        self.seen: list[tuple[int, ...]] = []
-        self.told: list[tuple[int, tuple[int, ...]]] = []
+    def __init__(self, levels: int, likes: Callable[[Request], bool] = lambda request: True) -> None:
+        self._levels, self._likes = levels, likes
+        self.asked: list[Draft] = []
+        self.told: list[tuple[list[Request], list[Draft], float]] = []
 
     def depth(self, request: Request, cheap: Draft) -> int:
-        self.seen.append(cheap.tokens)
-        return len(request.tokens) - 1
+        self.asked.append(cheap)
+        return self._levels if self._likes(request) else 0
 
     def threshold(self) -> float:
         return 0.25
 
     def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        assert seconds >= 0.0
-        self.told += [(len(r.tokens), d.tokens) for r, d in zip(requests, drafts, strict=True)]
+        self.told.append((list(requests), list(drafts), seconds))
 
 
-CHEAP = Draft.chain((5, 6))
-DEAR = Draft((5, 7, 8), (-1, 0, 1), scores=(0.9, 0.8, 0.7))
+class SaySession(Session):
+    def __init__(self, drafter: Say, request: Request) -> None:
+        super().__init__(request)
+        self._drafter = drafter
+
+    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
+        self._drafter.budgets.append(budget)
+        return Draft.chain(self._drafter.tokens[:budget], source=self._drafter.name)
 
 
-def test_the_dear_drafter_runs_where_it_is_wanted_and_the_cheap_draft_is_merged_in() -> None:
-    cheap, dear, judge = Saying(CHEAP, "cheap"), Saying(DEAR, "dear"), Judging()
-    choice = Choice(cheap, dear, judge)
-    requests = [Request([1] * n, Sampling()) for n in (1, 3, 9)]
-    drafts = choice.propose([choice.open(request) for request in requests], [6, 6, 2])
-    assert choice.name == "cheap|dear"
-    assert judge.seen == [(5, 6)] * 3
-    assert drafts[0] == CHEAP
-    assert {tuple(drafts[1].tokens[n] for n in drafts[1].path_to(i)) for i in range(len(drafts[1]))} == {
-        (5,),
-        (5, 6),
-        (5, 7),
-    }
-    assert dear.asked == [2, 2]  # never past the budget, nor deeper than is wanted
-    assert len(drafts[2]) == 2
+class Say(SessionDrafter[SaySession]):
+    """Says the same whenever it is asked, and notes for how much."""
+
+    def __init__(self, name: str, *tokens: int) -> None:
+        self.name, self.tokens = name, tokens
+        self.budgets: list[int] = []
+        self.threshold = 0.0
+
+    def open(self, request: Request) -> SaySession:
+        return SaySession(self, request)
+
+
+def propose(choice: Choice, requests: Sequence[Request], budgets: Sequence[int]) -> list[Draft]:
+    sessions: list[DraftSession] = [choice.open(request) for request in requests]
+    return choice.propose(sessions, budgets)
+
+
+def ask(first: int = 1) -> Request:
+    return Request([first, 2], Sampling())
+
+
+def test_the_dear_drafter_does_not_run_where_the_judge_says_no() -> None:
+    cheap, dear, judge = Say("cheap", 1, 2), Say("dear", 7, 8, 9), Judge(0)
+    [draft] = propose(Choice(cheap, dear, judge), [ask()], [4])
+    assert (draft.tokens, dear.budgets, judge.told) == ((1, 2), [], [])
+    assert [draft.tokens for draft in judge.asked] == [(1, 2)]
+
+
+def test_it_runs_as_deep_as_the_judge_says_and_the_cheap_nodes_are_merged_in() -> None:
+    cheap, dear, judge = Say("cheap", 1, 2), Say("dear", 7, 8, 9), Judge(2)
+    [draft] = propose(Choice(cheap, dear, judge), [ask()], [9])
+    assert dear.budgets == [2]
+    assert set(draft.tokens) == {7, 8, 1, 2}
+    assert {draft.source_of(node) for node in range(len(draft))} == {"cheap", "dear"}
     assert dear.threshold == 0.25
-    assert judge.told == [(1, ()), (3, (5, 7)), (9, (5, 7))]
+    [(requests, drafts, seconds)] = judge.told
+    assert (len(requests), [own.tokens for own in drafts]) == (1, [(7, 8)])
+    assert seconds >= 0
 
 
-def test_nothing_dear_is_wanted_where_there_is_no_budget() -> None:
-    cheap, dear, judge = Saying(CHEAP, "cheap"), Saying(DEAR, "dear"), Judging()
-    choice = Choice(cheap, dear, judge)
-    assert choice.open(Request([1] * 5, Sampling())).propose(0) == EMPTY
-    assert (cheap.asked, dear.asked, judge.seen, judge.told) == ([], [], [], [])
+def test_only_the_requests_that_earn_it() -> None:
+    cheap, dear = Say("cheap", 1, 2), Say("dear", 7, 8, 9)
+    judge = Judge(3, lambda request: request.prompt[0] == 5)
+    drafts = propose(Choice(cheap, dear, judge), [ask(1), ask(5), ask(1)], [3, 3, 3])
+    assert [draft.tokens for draft in drafts[::2]] == [(1, 2), (1, 2)]
+    assert set(drafts[1].tokens) & {7, 8, 9}
+    assert dear.budgets == [3]
+    assert all(len(draft) <= 3 for draft in drafts)
+
+
+def test_no_budget_asks_nobody() -> None:
+    cheap, dear, judge = Say("cheap", 1), Say("dear", 7), Judge(3)
+    assert [len(draft) for draft in propose(Choice(cheap, dear, judge), [ask()], [0])] == [0]
+    assert (cheap.budgets, dear.budgets, judge.asked) == ([], [], [])
 
 
 def test_a_silent_dear_drafter_leaves_the_cheap_draft() -> None:
-    choice = Choice(Saying(CHEAP, "cheap"), Saying(EMPTY, "dear"), Judging())
-    assert choice.open(Request([1] * 5, Sampling())).propose(4) == CHEAP
+    [draft] = propose(Choice(Say("cheap", 1, 2), Say("dear"), Judge(2)), [ask()], [4])
+    assert draft.tokens == (1, 2)
+
+
+def written(drafter: Drafter, controller: Controller, temperature: float) -> list[list[int]]:
+    engine = Engine(target(), drafter, Keyed(), controller, max_sequences=3)
+    sampling = Sampling(temperature=temperature, max_tokens=40)
+    requests = [Request(TEXT[start : start + 12], sampling, seed=start) for start in (0, 3, 9)]
+    for request in requests:
+        engine.add(request)
+    while not engine.idle:
+        engine.step()
+    engine.close()
+    return [request.output for request in requests]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("levels", [0, 1, 4])
+def test_the_text_is_the_plain_text_whatever_the_judge_says(levels: int, temperature: float) -> None:
+    choice = Choice(SuffixDrafter(), ModelDrafter(helper(), target().info), Judge(levels))
+    plain = written(NoneDrafter(), Fixed(0), temperature)
+    assert written(choice, Fixed(5), temperature) == plain
+
+
+def test_goodput_as_the_judge_runs_a_model_that_pays_and_drops_one_that_does_not() -> None:
+    """The same toy as its own draft model is always right; so what decides is what its passes cost."""
+
+    class Counted(ToyModel):
+        passes = 0
+
+        def forward(self, feeds, needs=None):  # type: ignore[no-untyped-def]
+            Counted.passes += 1
+            return super().forward(feeds)
+
+    ran = {}
+    for name, second in (("cheap target", 1e-7), ("dear target", 10.0)):
+        Counted.passes = 0
+        same = target()
+        model = Counted(same.info.vocab_size, 2, same._law, context=same.info.context)
+        goodput = Goodput(CostCurve({1: second, 64: second}), 8)
+        choice = Choice(Say("cheap"), ModelDrafter(model, same.info), goodput)
+        assert written(choice, goodput, 0.0) == written(NoneDrafter(), Fixed(0), 0.0)
+        ran[name] = Counted.passes
+    assert ran["dear target"] > 2 * ran["cheap target"]
+
+
+def test_without_a_judge_it_is_the_first_that_speaks() -> None:
+    def make(single: Single, below: Drafter | None) -> Drafter:
+        return Say(single.name, 3) if single.name == "ngram" else Say(single.name, 4)
+
+    drafter = assemble(parse("ngram|suffix"), make)
+    assert drafter.propose([drafter.open(ask())], [2])[0].tokens == (3,)
