@@ -18,7 +18,7 @@ START = 0
 # Occurrences are counted along this many links. In text chains of links are shorter; repetitions have long ones.
 _COUNTED = 24
 # A state with very many successors is looked at only through the newest of them.
-_LOOKED_AT = 16
+_LOOKED_AT = 12
 
 
 class SuffixAutomaton:

@@ -42,6 +42,14 @@ def _score(guess: tuple[int, float, int]) -> float:
     return guess[1]
 
 
+def kind(source: int, length: int, count: int, total: int) -> int:
+    """Which rate a guess goes by: where from, after how long a match, how often it and anything followed."""
+    first = _FIRST[source][length if length < 17 else 16]
+    if total <= count:
+        return first + (count if count < 3 else 3)
+    return first - bisect_right(_SHARES, count / total)
+
+
 class Guesses:
     """Scores of guesses, learnt from the texts that went by."""
 
@@ -50,21 +58,10 @@ class Guesses:
         trust = [0.35, 0.5, 0.6, 0.68, 0.76, 0.84, 0.9]
         shares = [0.85, 0.62, 0.4, 0.22, 0.08, 1.0, 1.05, 1.08]
         priors = [min(0.97, t * s) for t in trust for s in shares]
-        self._rates = Rates(priors * 2)
-
-    @staticmethod
-    def kind(source: int, length: int, count: int, total: int) -> int:
-        """Which rate a guess goes by."""
-        first = _FIRST[source][length if length < 17 else 16]
-        if total <= count:
-            return first + (count if count < 3 else 3)
-        return first - bisect_right(_SHARES, count / total)
+        self.rates = Rates(priors * 2)
 
     def score(self, source: int, length: int, count: int, total: int) -> float:
-        return self._rates[self.kind(source, length, count, total)]
-
-    def note(self, source: int, length: int, count: int, total: int, hit: bool) -> None:
-        self._rates.note(self.kind(source, length, count, total), hit)
+        return self.rates[kind(source, length, count, total)]
 
 
 class View:
@@ -74,30 +71,31 @@ class View:
         self._source, self.index, self._guesses = source, index, guesses
         self.match: Match = (START, 0)
         # What followed the state looked at last: it is asked for again when the next token is learnt.
-        self._looked: tuple[int, int] = (-1, -1)
+        self._looked = self._when = -1
         self._found: tuple[list[tuple[int, int, int]], int] = ([], 0)
 
     def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
         """(token, score, state after) of what followed, likeliest first."""
         followed, total = self._followed(state)
-        score, source = self._guesses.score, self._source
-        ranked = [(token, score(source, length, count, total), after) for count, token, after in followed]
+        rates, source = self._guesses.rates, self._source
+        ranked = [(token, rates[kind(source, length, count, total)], after) for count, token, after in followed]
         if len(ranked) > 1:
             ranked.sort(key=_score, reverse=True)
         return ranked
 
     def learn(self, token: int) -> None:
         """Note how the first two guesses did, now that the next token is known."""
-        state, length = self.index.settle(*self.match)
+        state, length = self.match
         if state != START:
             followed, total = self._followed(state)
+            rates, source = self._guesses.rates, self._source
             for count, guess, _ in followed[:2]:
-                self._guesses.note(self._source, length, count, total, guess == token)
+                rates.note(kind(source, length, count, total), guess == token)
 
     def _followed(self, state: int) -> tuple[list[tuple[int, int, int]], int]:
         """What followed a state, and how often it was followed by anything."""
         index = self.index
-        if self._looked != (state, index.clock):
+        if self._looked != state or self._when != index.clock:
             followed = index.likeliest(state, _BRANCHES)
             if len(followed) == 1:
                 total = followed[0][0]
@@ -106,7 +104,7 @@ class View:
                 # Where some are left out, the state's own count, which the end of a text may make one too high.
                 if len(followed) == _BRANCHES:
                     total = max(total, index.count[state])
-            self._looked, self._found = (state, index.clock), (followed, total)
+            self._looked, self._when, self._found = state, index.clock, (followed, total)
         return self._found
 
     def unfold(self, place: Place) -> list[tuple[int, float, Place]]:

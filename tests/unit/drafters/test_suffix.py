@@ -9,7 +9,7 @@ import pytest
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.drafters.history import History
-from forerun.drafters.suffix import Guesses, SuffixDrafter
+from forerun.drafters.suffix import SuffixDrafter, kind
 
 
 def asked(tokens: list[int], space: str = "") -> Request:
@@ -106,7 +106,7 @@ def test_scores_learn_from_guesses_that_were_never_proposed() -> None:
 
 def test_kinds_do_not_overlap() -> None:
     kinds = {
-        Guesses.kind(source, length, count, total)
+        kind(source, length, count, total)
         for source in (0, 1)
         for length in (1, 2, 3, 5, 7, 12, 40)
         for count, total in ((1, 1), (2, 2), (9, 9), (9, 10), (6, 10), (4, 10), (2, 10), (1, 10))
