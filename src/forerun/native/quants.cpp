@@ -176,15 +176,16 @@ void join_planes(Codes codes, const std::uint8_t (*w)[64], std::uint8_t* out) {
 // The stored integer of column k (0..31) of a group, for one channel.
 int code_at(Codes codes, const std::uint8_t* group, std::size_t lane, std::size_t k) {
   const std::size_t j = k / 4, at = 4 * lane + k % 4;
-  const int nibble = (group[64 * (j % 4) + at] >> (4 * (j / 4))) & 15, pair = (group[64 * (j / 4) + at] >> (2 * (j % 4))) & 3;
+  auto nibble = [&] { return (group[64 * (j % 4) + at] >> (4 * (j / 4))) & 15; };
+  auto pair = [&](std::size_t from) { return (group[from + 64 * (j / 4) + at] >> (2 * (j % 4))) & 3; };
   switch (codes) {
-    case Codes::two: return pair;
-    case Codes::three: return pair | ((group[128 + at] >> j) & 1) << 2;
-    case Codes::four: return nibble;
-    case Codes::five: return nibble | ((group[256 + at] >> j) & 1) << 4;
-    case Codes::six: return nibble | ((group[256 + 64 * (j / 4) + at] >> (2 * (j % 4))) & 3) << 4;
+    case Codes::two: return pair(0);
+    case Codes::three: return pair(0) | ((group[128 + at] >> j) & 1) << 2;
+    case Codes::four: return nibble();
+    case Codes::five: return nibble() | ((group[256 + at] >> j) & 1) << 4;
+    case Codes::six: return nibble() | pair(256) << 4;
     case Codes::eight: return group[64 * j + at];
-    case Codes::table: return table_values[nibble];
+    case Codes::table: return table_values[nibble()];
     default: return 0;
   }
 }
