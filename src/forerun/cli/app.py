@@ -8,7 +8,9 @@ import typer
 
 from forerun.cli.bench import bench
 from forerun.cli.chat import chat
+from forerun.cli.compat import compat
 from forerun.cli.generate import generate
+from forerun.cli.memory import memory
 from forerun.cli.models import models
 from forerun.cli.pull import pull
 
@@ -40,6 +42,7 @@ def _start(
         typer.echo(context.get_help())
 
 
-for command in (generate, chat, models, pull):
+for command in (generate, chat, models, pull, compat):
     app.command()(command)
 app.add_typer(bench, name="bench")
+app.add_typer(memory, name="memory")

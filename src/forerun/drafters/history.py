@@ -22,6 +22,7 @@ from forerun.drafters.automaton import START, SuffixAutomaton
 from forerun.errors import UsageError
 
 _FORMAT = 1
+_LIMIT, _MOST_SPACES = 200_000, 64
 
 
 class Generation:
@@ -84,7 +85,7 @@ class History:
     vocabulary: names the tokenizer whose ids these are (any string); memories of two tokenizers do not mix.
     """
 
-    def __init__(self, limit: int = 200_000, *, most_spaces: int = 64, vocabulary: str = "") -> None:
+    def __init__(self, limit: int = _LIMIT, *, most_spaces: int = _MOST_SPACES, vocabulary: str = "") -> None:
         if limit < 4 or most_spaces < 1:
             raise UsageError(
                 f"a memory of {limit} tokens in {most_spaces} spaces holds nothing; give at least 4 and 1."
@@ -117,7 +118,13 @@ class History:
         """Write everything to a file, whole or not at all. Raises OSError."""
         names = [name for name, space in self._spaces.items() for _ in space.texts()]
         texts = [text for space in self._spaces.values() for text in space.texts()]
-        head = {"format": _FORMAT, "vocabulary": self.vocabulary, "spaces": names}
+        head = {
+            "format": _FORMAT,
+            "vocabulary": self.vocabulary,
+            "limit": self.limit,
+            "most_spaces": self.most_spaces,
+            "spaces": names,
+        }
         with writing(path) as file:
             np.savez_compressed(
                 file,
@@ -127,13 +134,15 @@ class History:
             )
 
     @classmethod
-    def load(cls, path: Path, *, limit: int = 200_000, most_spaces: int = 64, vocabulary: str = "") -> History:
-        """Read what `save` wrote; empty where there is no file.
+    def load(
+        cls, path: Path, *, limit: int | None = None, most_spaces: int | None = None, vocabulary: str = ""
+    ) -> History:
+        """Read what `save` wrote; empty where there is no file. limit, most_spaces: None are those it was saved with.
 
         A damaged file is set aside beside itself with a warning, and the memory starts anew. Raises UsageError for the
         memory of another vocabulary.
         """
-        history = cls(limit, most_spaces=most_spaces, vocabulary=vocabulary)
+        history = cls(limit or _LIMIT, most_spaces=most_spaces or _MOST_SPACES, vocabulary=vocabulary)
         if not path.exists():
             return history
         try:
@@ -146,6 +155,8 @@ class History:
                 f"the memory in {path} holds tokens of {head['vocabulary']}, not of {vocabulary}; give another file."
             )
         history.vocabulary = vocabulary or head["vocabulary"]
+        history.limit = limit or head.get("limit", _LIMIT)
+        history.most_spaces = most_spaces or head.get("most_spaces", _MOST_SPACES)
         for name, text in zip(head["spaces"], texts, strict=True):
             history.space(name).add(text.tolist())
         return history
@@ -160,6 +171,8 @@ def _read(path: Path) -> tuple[dict[str, Any], list[NDArray[np.int32]]]:
         raise ValueError("not a memory file of this version")
     if not isinstance(head["vocabulary"], str) or not all(isinstance(name, str) for name in head["spaces"]):
         raise ValueError("its names are not text")
+    if not all(isinstance(head.get(name, 4), int) and head.get(name, 4) >= 1 for name in ("limit", "most_spaces")):
+        raise ValueError("its limits are not numbers")
     if tokens.dtype != np.int32 or tokens.ndim != 1 or lengths.min(initial=0) < 0 or lengths.sum() != len(tokens):
         raise ValueError("its lengths do not add up")
     if tokens.min(initial=0) < 0:

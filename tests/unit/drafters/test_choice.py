@@ -93,6 +93,17 @@ def test_it_runs_as_deep_as_the_judge_says_and_the_cheap_nodes_are_merged_in() -
     assert seconds >= 0
 
 
+def test_what_both_say_is_one_node_and_no_draft_passes_its_budget() -> None:
+    cheap, dear, judge = Say("cheap", 5, 6), Say("dear", 5, 7), Judge(9)
+    choice = Choice(cheap, dear, judge)
+    assert choice.name == "cheap|dear"
+    [draft] = propose(choice, [ask()], [6])
+    paths = {tuple(draft.tokens[step] for step in draft.path_to(node)) for node in range(len(draft))}
+    assert paths == {(5,), (5, 6), (5, 7)}
+    [short] = propose(choice, [ask()], [2])
+    assert (len(short), dear.budgets) == (2, [6, 2])
+
+
 def test_only_the_requests_that_earn_it() -> None:
     cheap, dear = Say("cheap", 1, 2), Say("dear", 7, 8, 9)
     judge = Judge(3, lambda request: request.prompt[0] == 5)
