@@ -22,17 +22,10 @@ from forerun.drafters.prediction import PredictionDrafter
 from forerun.drafters.recycling import Matrix, RecyclingDrafter
 from forerun.drafters.slem import SlemDrafter
 from forerun.drafters.suffix import SuffixDrafter
+from forerun.testing import CONTEXT, TEXT, VOCAB, target
 from forerun.weights.tokenizer import Tokenizer
 
-VOCAB = 12
-CONTEXT = 110
-TEXT = [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9, 1, 2, 3, 4, 10, 11, 5, 6, 1, 2, 0, 4] * 3
-
-
-def target(seed: int = 5) -> ToyModel:
-    """A target that babbles in the manner of TEXT, with an order-2 random tilt."""
-    babble, tilt = text_law(TEXT, VOCAB, 2), random_law(VOCAB, seed, 1.5)
-    return ToyModel(VOCAB, 2, lambda path: babble(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
+__all__ = ["CONTEXT", "DRAFTERS", "TEXT", "VOCAB", "helper", "target"]
 
 
 def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed: int = 6) -> ToyModel:

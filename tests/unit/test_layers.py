@@ -20,7 +20,7 @@ LAYERS = (
     ("engine",),
     ("build",),
     ("llm",),
-    ("server", "bench", "tune", "train", "integrations"),
+    ("server", "bench", "tune", "train", "integrations", "testing"),
     ("cli",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}

@@ -1,0 +1,322 @@
+"""What every drafter promises, as checks to run on one of your own: the suite that forerun's drafters pass.
+
+    from forerun.testing import check_drafter, target
+    check_drafter(lambda: MyDrafter(target().info))
+
+Safety (budget, vocabulary, tree, q), independence and repeatability of sessions, whatever rounds they observe; and
+through the real engine the same text as plain decoding. Everything runs on a toy target of VOCAB tokens in milliseconds.
+
+`CHECKS` has them one by one, to parametrise a test with: each takes a function that makes a fresh drafter for `target()`
+and raises AssertionError that says what was not kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+
+from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.controllers.fixed import Fixed
+from forerun.core.draft import ROOT, Draft
+from forerun.core.outcome import Outcome, Verdict
+from forerun.core.protocols import KV, Drafter, DraftSession, Feed, Verifier
+from forerun.core.request import Request
+from forerun.core.sampling import Sampling
+from forerun.drafters.none import NoneDrafter
+from forerun.engine import Engine
+from forerun.verifiers.keyed import Keyed
+from forerun.verifiers.rejection import Rejection
+
+__all__ = ["CHECKS", "CONTEXT", "TEXT", "VOCAB", "Round", "check_drafter", "target"]
+
+Make = Callable[[], Drafter]
+Check = Callable[[Make], None]
+
+VOCAB = 12
+CONTEXT = 110
+TEXT = [1, 2, 3, 4, 5, 6, 1, 2, 3, 7, 8, 9, 1, 2, 3, 4, 10, 11, 5, 6, 1, 2, 0, 4] * 3
+
+_GREEDY = Sampling(max_tokens=None)
+_WARM = Sampling(temperature=0.9, max_tokens=None)
+_FULL = Sampling(temperature=0.8, top_k=9, top_p=0.95, min_p=0.01, repetition_penalty=1.1, presence_penalty=0.2)
+_PROMPTS = [TEXT[:10], TEXT[3:31], [5], TEXT[2:14]]
+
+
+def target(seed: int = 5) -> ToyModel:
+    """A target that babbles in the manner of TEXT, with an order-2 random tilt."""
+    babble, tilt = text_law(TEXT, VOCAB, 2), random_law(VOCAB, seed, 1.5)
+    return ToyModel(VOCAB, 2, lambda path: babble(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
+
+
+def check_drafter(make: Make) -> None:
+    """Run every check on fresh drafters for `target()`. Raises AssertionError that names the first that failed."""
+    for name, check in CHECKS.items():
+        try:
+            check(make)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
+
+
+class Round:
+    """One request on the toy target, driven by hand so that any acceptance can be forced."""
+
+    def __init__(self, drafter: Drafter, request: Request, model: ToyModel) -> None:
+        self.drafter, self.request, self.model = drafter, request, model
+        self.kv: KV = model.open()
+        self.session: DraftSession = drafter.open(request)
+
+    def read(self, count: int) -> None:
+        """A chunk in the middle of the prompt: nothing is drafted, nothing is said."""
+        forced = tuple(self.request.tokens[self.kv.length : self.kv.length + count])
+        with self.model.forward([Feed(self.kv, forced, logits=False)]) as scored:
+            scored.commit(0, ())
+            self.session.observe(Outcome(self.request, forced, decoded=False))
+
+    def settle(self, draft: Draft, accept: Callable[[Draft], Sequence[int]], bonus: int | None = None) -> None:
+        """Commit the path that `accept` picks and a bonus (the target's greedy choice by default)."""
+        forced = tuple(self.request.tokens[self.kv.length :])
+        with self.model.forward([Feed(self.kv, forced, draft)], self.drafter.needs) as scored:
+            rows = scored.logits(0)
+            path = tuple(accept(draft))
+            last = rows[path[-1] + 1] if path else rows[0]
+            added = int(np.argmax(last)) if bonus is None else bonus
+            tokens = (*(draft.tokens[node] for node in path), added)
+            for token in tokens:
+                self.request.append(token, 10**6)
+            scored.commit(0, path)
+            hidden = {layer: scored.hidden(0, layer) for layer in self.drafter.needs.hidden}
+            verdict = Verdict(path, added)
+            self.session.observe(
+                Outcome(self.request, forced, draft, path, tokens, rows=rows, hidden=hidden, verdict=verdict)
+            )
+
+
+def nothing(draft: Draft) -> Sequence[int]:
+    """Accept no node."""
+    return ()
+
+
+def deepest(draft: Draft) -> Sequence[int]:
+    """Accept the path to the deepest node."""
+    return draft.path_to(max(range(len(draft)), key=lambda n: draft.depths[n])) if len(draft) else ()
+
+
+def some(draft: Draft) -> Sequence[int]:
+    """Accept half of that path."""
+    path = deepest(draft)
+    return path[: len(path) // 2]
+
+
+def check_draft(draft: Draft, request: Request, budget: int) -> None:
+    """The promises a draft keeps by itself."""
+    _holds(len(draft) <= budget, f"{len(draft)} nodes were drafted, and the budget was {budget}")
+    _holds(all(0 <= token < VOCAB for token in draft.tokens), f"a token of {draft.tokens} is outside the vocabulary")
+    for node in range(ROOT, len(draft)):
+        _check_children(draft, draft.children(node))
+    if request.shares_noise or request.sampling.greedy:
+        _holds(draft.q is None, "q belongs to drafts that were drawn with noise of their own")
+
+
+def _check_children(draft: Draft, children: Sequence[int]) -> None:
+    tokens = [draft.tokens[child] for child in children]
+    _holds(draft.with_replacement or len(set(tokens)) == len(tokens), f"siblings repeat a token: {tokens}")
+    if draft.scores is not None:
+        scores = [draft.scores[child] for child in children]
+        _holds(all(0.0 <= score <= 1.0 + 1e-9 for score in scores), f"scores are outside [0, 1]: {scores}")
+        _holds(draft.q is None or scores == sorted(scores, reverse=True), f"scores rise along drawn siblings: {scores}")
+    if draft.q is None or not children:
+        return
+    laws = [draft.q[child] for child in children]
+    first = laws[0]
+    if first is None:
+        _holds(all(law is None for law in laws), "some siblings have a q and others none")
+        return
+    _holds(all(law is first for law in laws), "siblings that were drawn together share one q array")
+    _holds(first.dtype == np.float64 and first.shape == (VOCAB,), "q is float64 and as wide as the target's vocabulary")
+    _holds(float(first.min()) >= 0.0 and abs(float(first.sum()) - 1.0) < 1e-12, "q is a law: not negative, sum 1")
+    _holds(all(first[token] > 0.0 for token in tokens), "a token was drawn to which q gives no chance")
+
+
+def _is_safe(make: Make, sampling: Sampling, shares_noise: bool) -> None:
+    """Every draft is safe, whatever was accepted before; asking twice says the same; closing twice is harmless."""
+    drafter, chance = make(), random.Random(1)
+    run = Round(drafter, _request(TEXT[:30], sampling, shares_noise=shares_noise), target())
+    run.read(9)
+    run.read(14)
+    for number in range(24):
+        budget = chance.choice([0, 1, 2, 3, 5, 8, 13])
+        draft = run.session.propose(budget)
+        check_draft(draft, run.request, budget)
+        if number % 5 == 4:
+            _same([draft], [run.session.propose(budget)], "proposing twice says two things")
+        fitted = draft.fit(nodes=6, depth=4, tree=True)
+        bonus = chance.choice([None, chance.randrange(VOCAB)])
+        run.settle(fitted, chance.choice([nothing, some, deepest]), bonus)
+    for _ in range(2):
+        run.session.close()
+    for _ in range(2):
+        drafter.close()
+
+
+def _keeps_budget_zero(make: Make) -> None:
+    drafter = make()
+    session = drafter.open(_request(TEXT, _GREEDY))
+    _holds(len(session.propose(0)) == 0, "something was drafted without a budget")
+    _holds([len(draft) for draft in drafter.propose([session], [0])] == [0], "something was drafted without a budget")
+
+
+def _takes_long_jumps(make: Make) -> None:
+    """A session may be asked late: after many tokens that it was told of only by their being there."""
+    drafter, request = make(), _request([1], _GREEDY)
+    session = drafter.open(request)
+    check_draft(session.propose(4), request, 4)
+    for token in TEXT[1:]:
+        request.append(token, 10**6)
+    check_draft(session.propose(4), request, 4)
+
+
+def _keeps_sessions_apart(make: Make) -> None:
+    """A request is drafted for alike, alone and among others, in one call or in several."""
+    prompts = [TEXT[:20], TEXT[5:40], [1, 2, 3]]
+
+    def play(drafter: Drafter, chosen: Sequence[int], together: bool) -> dict[int, list[Draft]]:
+        runs = {i: Round(drafter, _request(prompts[i], _WARM), target()) for i in chosen}
+        seen: dict[int, list[Draft]] = {i: [] for i in chosen}
+        for _ in range(6):
+            sessions = [run.session for run in runs.values()]
+            if together:
+                drafts = drafter.propose(sessions, [4] * len(sessions))
+            else:
+                drafts = [session.propose(4) for session in sessions]
+            for (i, run), draft in zip(runs.items(), drafts, strict=True):
+                seen[i].append(draft)
+                run.settle(draft, some)
+        return seen
+
+    together, apart = play(make(), [0, 1, 2], True), play(make(), [0, 1, 2], False)
+    for i in range(3):
+        _same(together[i], apart[i], "asked for together, sessions say something else")
+        if not getattr(make(), "shares_memory", False):
+            _same(together[i], play(make(), [i], True)[i], "company changes a draft (set shares_memory if it may)")
+
+
+def _repeats_itself(make: Make) -> None:
+    def play() -> list[Draft]:
+        run = Round(make(), _request(TEXT[:33], _WARM), target())
+        drafts = []
+        for accept in [nothing, deepest, some, deepest, nothing, some]:
+            drafts.append(run.session.propose(6))
+            run.settle(drafts[-1], accept)
+        return drafts
+
+    one, other = play(), play()
+    _same(one, other, "the same history gave other drafts")
+    _holds([draft.scores for draft in one] == [draft.scores for draft in other], "the same history gave other scores")
+
+
+def _leaves_nothing_of_a_path(make: Make) -> None:
+    """Where a drafter proposes after tokens that are not committed: the same promises, and nothing stays behind."""
+    request = _request(TEXT[:30], _WARM)
+    session = make().open(request)
+    propose_after = getattr(session, "propose_after", None)
+    if propose_after is None:
+        return
+    before = session.propose(5)
+    check_draft(propose_after((4, 5, 6), 5), request, 5)
+    check_draft(propose_after((7,), 3), request, 3)
+    _same([before], [session.propose(5)], "a path that was asked about stayed in the session")
+
+
+def _believes_in_laws(make: Make) -> None:
+    draft = make().open(_request(TEXT[:30], _FULL, shares_noise=False, beliefs=True)).propose(6)
+    for belief in draft.beliefs or ():
+        _holds(belief is None or abs(float(belief.sum()) - 1.0) < 1e-12, "a belief does not sum to 1")
+
+
+def _writes_the_plain_text(make: Make, sampling: Sampling) -> None:
+    plain = _complete(NoneDrafter(), Keyed(), _PROMPTS, sampling, 0)
+    _holds(_complete(make(), Keyed(), _PROMPTS, sampling, 5) == plain, "the engine wrote another text")
+    if sampling.greedy:
+        _holds(_complete(make(), Rejection(), _PROMPTS, sampling, 5) == plain, "rejection wrote another greedy text")
+
+
+def _runs_to_the_end_of_the_context(make: Make) -> None:
+    sampling, prompts = Sampling(temperature=0.7, max_tokens=None), _PROMPTS[:2]
+    plain = _complete(NoneDrafter(), Keyed(), prompts, sampling, 0)
+    _holds(_complete(make(), Keyed(), prompts, sampling, 6) == plain, "near the end of the context the text is another")
+    lengths = [len(text) + len(prompt) for text, prompt in zip(plain, prompts, strict=True)]
+    _holds(lengths == [CONTEXT] * 2, f"the texts ended at {lengths}")
+
+
+def _runs_under_ratio_rules(make: Make) -> None:
+    """There is no string to compare with (the exact suite has the law); but it must run, and repeat itself."""
+    sampling = Sampling(temperature=0.9, max_tokens=24)
+    once = _complete(make(), Rejection(), _PROMPTS, sampling, 5)
+    _holds(once == _complete(make(), Rejection(), _PROMPTS, sampling, 5), "a seed did not repeat its text")
+    _holds(all(0 <= token < VOCAB for text in once for token in text), "a token outside the vocabulary was committed")
+
+
+CHECKS: Mapping[str, Check] = {
+    **{
+        f"every draft is safe whatever was accepted ({name}, {noise})": partial(
+            _is_safe, sampling=sampling, shares_noise=noise == "keyed"
+        )
+        for name, sampling in (("greedy", _GREEDY), ("warm", _WARM), ("full", _FULL))
+        for noise in ("keyed", "ratio")
+    },
+    "budget zero is the empty draft": _keeps_budget_zero,
+    "one-token prompts and long jumps": _takes_long_jumps,
+    "sessions are independent": _keeps_sessions_apart,
+    "the same history gives the same drafts": _repeats_itself,
+    "a path that is asked about leaves nothing behind": _leaves_nothing_of_a_path,
+    "beliefs are laws": _believes_in_laws,
+    **{
+        f"the engine writes the plain text ({name})": partial(_writes_the_plain_text, sampling=sampling)
+        for name, sampling in (
+            ("greedy", Sampling(max_tokens=24)),
+            ("warm", Sampling(temperature=0.9, max_tokens=24)),
+            (
+                "full",
+                Sampling(
+                    temperature=1.1, top_k=6, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.1, max_tokens=24
+                ),
+            ),
+        )
+    },
+    "the engine runs to the end of the context": _runs_to_the_end_of_the_context,
+    "ratio rules run through the engine": _runs_under_ratio_rules,
+}
+
+
+def _complete(
+    drafter: Drafter, verifier: Verifier, prompts: Sequence[Sequence[int]], sampling: Sampling, nodes: int
+) -> list[list[int]]:
+    engine = Engine(target(), drafter, verifier, Fixed(nodes), max_sequences=3, prefill_rows=8)
+    requests = [Request(prompt, sampling, seed=11 + i, prediction=TEXT[7:50]) for i, prompt in enumerate(prompts)]
+    for request in requests:
+        engine.add(request)
+    while not engine.idle:
+        engine.step()
+    engine.close()
+    _holds(all(request.finish_reason == "length" for request in requests), "a request did not run to its length")
+    return [request.output for request in requests]
+
+
+def _request(prompt: Sequence[int], sampling: Sampling, *, shares_noise: bool = True, beliefs: bool = False) -> Request:
+    return Request(prompt, sampling, seed=3, shares_noise=shares_noise, wants_beliefs=beliefs, prediction=TEXT[4:60])
+
+
+def _same(one: Sequence[Draft], other: Sequence[Draft], otherwise: str) -> None:
+    def shape(drafts: Sequence[Draft]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+        return [(draft.tokens, draft.parents) for draft in drafts]
+
+    _holds(shape(one) == shape(other), otherwise)
+
+
+def _holds(condition: bool, otherwise: str) -> None:
+    """Raise AssertionError(otherwise) unless the condition holds, also where `assert` is switched off."""
+    if not condition:
+        raise AssertionError(otherwise)
