@@ -253,7 +253,7 @@ def _runs_to_the_end_of_the_context(make: Make) -> None:
 
 def _runs_under_ratio_rules(make: Make) -> None:
     """There is no string to compare with (the exact suite has the law); but it must run, and repeat itself."""
-    sampling = Sampling(temperature=0.9, max_tokens=24)
+    sampling = Sampling(temperature=0.9, max_tokens=16)
     once = _complete(make(), Rejection(), _PROMPTS, sampling, 5)
     _holds(once == _complete(make(), Rejection(), _PROMPTS, sampling, 5), "a seed did not repeat its text")
     _holds(all(0 <= token < VOCAB for text in once for token in text), "a token outside the vocabulary was committed")
@@ -276,12 +276,12 @@ CHECKS: Mapping[str, Check] = {
     **{
         f"the engine writes the plain text ({name})": partial(_writes_the_plain_text, sampling=sampling)
         for name, sampling in (
-            ("greedy", Sampling(max_tokens=24)),
-            ("warm", Sampling(temperature=0.9, max_tokens=24)),
+            ("greedy", Sampling(max_tokens=16)),
+            ("warm", Sampling(temperature=0.9, max_tokens=16)),
             (
                 "full",
                 Sampling(
-                    temperature=1.1, top_k=6, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.1, max_tokens=24
+                    temperature=1.1, top_k=6, top_p=0.9, repetition_penalty=1.2, frequency_penalty=0.1, max_tokens=16
                 ),
             ),
         )

@@ -10,7 +10,8 @@ from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model
 from forerun.core.protocols import Drafter, Model
 from forerun.drafters.choice import Judge
-from forerun.drafters.grammar import Single, Spec, assemble, parse, singles
+from forerun.drafters.grammar import KNOWN, Single, Spec, assemble, parse, singles
+from forerun.drafters.plugins import Factory, Host, Plugin, installed
 from forerun.errors import CompositionError, UsageError
 
 if TYPE_CHECKING:
@@ -30,12 +31,24 @@ class Drafting:
 
     def __init__(self, plan: Plan, target: Source, cascades: Cascades) -> None:
         self._plan, self._target, self._cascades = plan, target, cascades
-        self.spec: Spec = parse(_auto(plan) if plan.draft == "auto" else plan.draft)
+        self._plugins: dict[str, tuple[Plugin, Factory]] = {}
+        self.spec: Spec = self._parsed(_auto(plan) if plan.draft == "auto" else plan.draft)
         cascades.check(self.spec, target.name)
         self._partners: dict[str, Source] = {}
         for single in singles(self.spec):
             if single.name == "model" and single.argument not in self._partners:
                 self._partners[single.argument] = self._partner(single.argument)
+
+    def _parsed(self, text: str) -> Spec:
+        """What the text says; other packages are looked at only for names that are not known here."""
+        try:
+            return parse(text)
+        except UsageError:
+            found = installed(KNOWN)
+            spec = parse(text, {**KNOWN, **dict.fromkeys(found, "")})
+        named = {single.name for single in singles(spec)} & found.keys()
+        self._plugins = {name: (found[name], found[name].load()) for name in sorted(named)}
+        return spec
 
     @property
     def name(self) -> str:
@@ -75,6 +88,9 @@ class Drafting:
             if len(self._cascades.mixtures) > 1:
                 model = self._cascades.model(stages(self.spec).index(single), self.stages())
             return ModelDrafter(model, self._target.model.info, helper=cast("Helper | None", helper))
+        if single.name in self._plugins:
+            plugin, factory = self._plugins[single.name]
+            return plugin.make(factory, Host(self._target.model.info, self._target.tokenizer, single.argument))
         made = _MAKERS.get(single.name)
         if made is None:
             raise UsageError(f"the drafter {single.name!r} cannot be built here.")

@@ -24,7 +24,7 @@ from forerun.drafters.choice import Choice, Judge
 from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.errors import UsageError
 
-# name -> what its argument is called, or None where it takes none.
+# name -> what its argument is called, or None where it takes none ("" where it may have one: plug-ins).
 KNOWN: Mapping[str, str | None] = {
     "none": None,
     "ngram": None,
@@ -145,8 +145,8 @@ class _Parser:
         spec = parts.pop()
         while parts:
             model = parts.pop()
-            if not isinstance(model, Single) or self._known.get(model.name) is None:
-                models = " or ".join(name for name, argument in self._known.items() if argument is not None)
+            if not isinstance(model, Single) or not self._known.get(model.name):
+                models = " or ".join(name for name, argument in self._known.items() if argument)
                 raise UsageError(
                     f"in the draft {self._text!r}, {spec} cannot draft for {model}: only a model can be drafted for "
                     f"({models}). To let one drafter go on where another ends, write {model}>{spec}."
@@ -176,7 +176,7 @@ class _Parser:
         if wanted is None and colon:
             self._at = start
             raise self._wrong(f"{name} takes no argument")
-        if wanted is not None and not argument:
+        if wanted and not argument:
             self._at = start
             raise self._wrong(f"{name} needs an argument, {name}:{wanted.split(' ')[0]}")
         return Single(name, argument)
@@ -201,7 +201,7 @@ class _Parser:
 
     def _unknown(self, name: str) -> UsageError:
         known = ", ".join(
-            n if argument is None else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items()
+            n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items()
         )
         near = difflib.get_close_matches(name, self._known, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
