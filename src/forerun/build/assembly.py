@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from forerun.build.cascades import Cascades
@@ -38,19 +40,23 @@ class Assembly:
     notes: tuple[str, ...] = ()
     lossy: str = ""
 
+    def among(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> Assembly:
+        """The same, reading prompts as another model of its vocabulary does, so that both are asked the same."""
+        return replace(self, tokenizer=tokenizer, template=template)
 
-def build(plan: Plan, target: Source | None = None) -> Assembly:
+
+def build(plan: Plan, target: Source | None = None, partners: Mapping[str, Source] = MappingProxyType({})) -> Assembly:
     """Find, check, then load, in this order: what cannot work together is refused before weights are read.
 
-    target: the target itself, where several assemblies are to share one. Raises UsageError, CompositionError, ModelError
-    or FetchError.
+    target, partners: the target and draft models by name, where several assemblies are to share them.
+    Raises UsageError, CompositionError, ModelError or FetchError.
     """
     cascades = Cascades.of(plan)
     verifier = verifier_for(plan)
     if cascades.mixtures and not cascades.plain:
         verifier = cascades.verifier(None if verifier.shares_noise else verifier)
     target = target or find_model(plan.model, plan)
-    drafting = Drafting(plan, target, cascades)
+    drafting = Drafting(plan, target, cascades, partners)
     drafts = drafting.drafts and not cascades.plain
     controller = controller_for(plan, target, drafts)
     engine = Engine(

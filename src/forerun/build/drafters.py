@@ -26,10 +26,10 @@ class Drafting:
     """A draft that was read and whose models were found and compared with the target, but not loaded.
 
     Raises UsageError for a draft that makes no sense, CompositionError for a model of another vocabulary, or for a
-    cascade of which the drafter can have no part.
+    cascade of which the drafter can have no part. known: draft models that were found already, by name.
     """
 
-    def __init__(self, plan: Plan, target: Source, cascades: Cascades) -> None:
+    def __init__(self, plan: Plan, target: Source, cascades: Cascades, known: Mapping[str, Source]) -> None:
         self._plan, self._target, self._cascades = plan, target, cascades
         self._plugins: dict[str, tuple[Plugin, Factory]] = {}
         self.spec: Spec = self._parsed(_auto(plan) if plan.draft == "auto" else plan.draft)
@@ -37,7 +37,7 @@ class Drafting:
         self._partners: dict[str, Source] = {}
         for single in singles(self.spec):
             if single.name == "model" and single.argument not in self._partners:
-                self._partners[single.argument] = self._partner(single.argument)
+                self._partners[single.argument] = self._partner(single.argument, known)
 
     def _parsed(self, text: str) -> Spec:
         """What the text says; other packages are looked at only for names that are not known here."""
@@ -71,10 +71,10 @@ class Drafting:
         """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
         return [self._partners[single.argument].model for single in stages(self.spec)]
 
-    def _partner(self, name: str) -> Source:
+    def _partner(self, name: str, known: Mapping[str, Source]) -> Source:
         from forerun.weights.vocabulary import compare
 
-        partner = find_model(name, self._plan)
+        partner = known[name] if name in known else find_model(name, self._plan)
         report = compare(self._target.tokenizer, partner.tokenizer)
         if not report.shared:
             raise CompositionError(f"{partner.name} cannot draft for {self._target.name}: {report.describe()}.")

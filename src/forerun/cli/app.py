@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from forerun.cli.bench import bench
+from forerun.cli.cascade import cascade
 from forerun.cli.chat import chat
 from forerun.cli.compat import compat
 from forerun.cli.generate import generate
@@ -42,7 +43,7 @@ def _start(
         typer.echo(context.get_help())
 
 
-for command in (generate, chat, models, pull, compat):
+for command in (generate, chat, models, pull, compat, cascade):
     app.command()(command)
 app.add_typer(bench, name="bench")
 app.add_typer(memory, name="memory")

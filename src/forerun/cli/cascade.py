@@ -1,0 +1,141 @@
+"""`forerun cascade`: what cascades of a pair of models cost in agreement, and what they gain in speed."""
+
+from __future__ import annotations
+
+import contextlib
+import json as json_format
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from forerun.cli.options import Backend, MaxTokens, Model, System, Threads
+from forerun.cli.output import Output, note
+from forerun.errors import UsageError
+
+if TYPE_CHECKING:
+    from forerun.bench.cascade import Ask, Point
+
+
+def cascade(
+    prompts: Annotated[Path, typer.Argument(help="JSON lines with prompt or turns (the first), and answer if known.")],
+    model: Model = None,
+    drafter: Annotated[
+        str | None, typer.Option(help="The draft model; the catalogue's smallest of its family unless said.")
+    ] = None,
+    rules: Annotated[str, typer.Option(help="Rules, separated by spaces.")] = "chow diff opt v1 v2 v3",
+    alphas: Annotated[str, typer.Option(help="Strengths, separated by commas.")] = "0.1,0.3,0.5,0.8",
+    num_speculative_tokens: Annotated[int, typer.Option(help="Tokens drafted a round.")] = 4,
+    max_tokens: MaxTokens = 64,
+    limit: Annotated[int, typer.Option(help="Only the first so many prompts; 0: all.")] = 0,
+    system: System = None,
+    backend: Backend = "auto",
+    threads: Threads = None,
+    picture: Annotated[Path | None, typer.Option(help="Draw the curve into this SVG file.")] = None,
+    log: Annotated[Path | None, typer.Option(help="Write one JSON line per prompt and method here.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")] = False,
+) -> int:
+    """Draw the cost-quality curve of a pair: speed against agreement with the target, rule by rule, greedily.
+
+    Beside the speculative cascades run the target alone, the drafter alone, lossless speculation and the plain cascade.
+    """
+    from forerun.bench.cascade import assemble, methods, run_sweep, tabulate
+    from forerun.build import Plan, find_model
+    from forerun.models import DEFAULT_MODEL, TerminalProgress
+
+    asks = questions(prompts)[: limit or None]
+    chosen = methods(_rules(rules), _alphas(alphas))
+    name = model or DEFAULT_MODEL
+    plan = Plan(backend=backend, threads=threads, progress=TerminalProgress())
+    partner = drafter or _drafter_of(name)
+    target, draft = find_model(name, plan), find_model(partner, plan)
+    llms = assemble(target, draft, chosen, num_speculative_tokens)
+    runs = []
+    with Output(log) if log is not None else contextlib.nullcontext() as out:
+        for run in run_sweep(llms, asks, target.model, max_tokens, system):
+            runs.append(run)
+            if out is not None:
+                out.json(run.as_dict())
+    points = tabulate(runs)
+    if picture is not None:
+        with Output(picture) as drawing:
+            drawing.piece(draw(points, f"{target.name} with {draft.name}, {len(asks)} prompts"))
+        note(f"forerun: the curve is in {picture}")
+    with Output() as out:
+        if json:
+            rows = [point.as_dict(points[0]) for point in points]
+            out.json({"model": target.name, "drafter": draft.name, "prompts": len(asks), "points": rows})
+        else:
+            _table(points, out)
+    return 0
+
+
+def questions(path: Path) -> list[Ask]:
+    """The prompts of a file with their answers (`answer`: a text, a number, or a list of them). Raises UsageError."""
+    from forerun.bench.cascade import Ask
+    from forerun.cli.prompts import read
+
+    asks, lines = [], path.read_bytes().split(b"\n") if path.is_file() else []
+    for question in read(path):
+        if question.error is not None:
+            raise UsageError(f"{path}, line {question.line}: {question.error}.")
+        entry = json_format.loads(lines[question.line - 1]) if lines else {}
+        asks.append(Ask(str(question.labels.get("id", question.line)), question.turns[0], _answers(entry)))
+    return asks
+
+
+def _answers(entry: dict[str, Any]) -> tuple[str, ...]:
+    answer = entry.get("answer")
+    given = answer if isinstance(answer, list) else [] if answer is None else [answer]
+    return tuple(text for text in (str(each).strip() for each in given) if text)
+
+
+def draw(points: list[Point], title: str) -> str:
+    """The curve as SVG: a line for each rule from weak to strong, a dot for each baseline."""
+    from forerun.bench.picture import curves
+
+    series: dict[str, list[tuple[float, float, str]]] = {}
+    for point in points:
+        told = point.as_dict(points[0])
+        series.setdefault(point.method.kind, []).append((told["agreement"], told["speed"], told["method"]))
+    return curves(title, "share of tokens that the target chooses itself", "speed over the target alone", series)
+
+
+def _table(points: list[Point], out: Output) -> None:
+    out.piece(f"{'method':<10}{'tok/s':>8}{'speed':>8}{'agreement':>11}{'score':>8}{'accepted':>10}{'unasked':>9}\n")
+    for point in points:
+        told = point.as_dict(points[0])
+        score = "-" if told["score"] is None else f"{told['score']:.1%}"
+        drafted = f"{told['mean_acceptance_length']:.2f}" if point.stats.steps else "-"
+        unasked = f"{told['unasked']:.0%}" if point.stats.unasked else "-"
+        out.piece(
+            f"{told['method']:<10}{told['tokens_per_second']:>8.1f}{told['speed']:>7.2f}x{told['agreement']:>11.1%}"
+            f"{score:>8}{drafted:>10}{unasked:>9}\n"
+        )
+    out.piece("agreement: tokens that the target chooses itself; accepted: mean acceptance length, bonus included\n")
+
+
+def _drafter_of(name: str) -> str:
+    from forerun.models.catalogue import lookup
+
+    entry = lookup(name)
+    if entry is None or entry.drafter is None:
+        raise UsageError(f"no draft model is known for {name}; name one with --drafter.")
+    return entry.drafter
+
+
+def _rules(text: str) -> list[str]:
+    from forerun.core.mixtures import Mixture
+
+    # `plain` is always among the methods.
+    return [rule for rule in text.lower().split() if rule != "plain" and Mixture(rule, 0.0)]
+
+
+def _alphas(text: str) -> list[float]:
+    try:
+        alphas = sorted({float(part) for part in text.split(",")})
+    except ValueError:
+        alphas = []
+    if not alphas or not all(0 <= alpha < 1e6 for alpha in alphas):
+        raise UsageError(f"--alphas is {text!r}; give numbers from 0 on, separated by commas.")
+    return alphas
