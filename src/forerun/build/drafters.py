@@ -9,8 +9,9 @@ from forerun.build.cascades import Cascades, stages
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model
 from forerun.core.protocols import Drafter, Model
-from forerun.drafters.choice import Judge
-from forerun.drafters.grammar import KNOWN, Single, Spec, assemble, parse, singles
+from forerun.drafters.choice import Choice, Judge
+from forerun.drafters.grammar import KNOWN, Composition, Single, Spec, assemble, parse, singles
+from forerun.drafters.none import NoneDrafter
 from forerun.drafters.plugins import Factory, Host, Plugin, installed
 from forerun.errors import CompositionError, UsageError
 
@@ -61,11 +62,15 @@ class Drafting:
         return any(single.name != "none" for single in singles(self.spec))
 
     def build(self, judge: Judge | None) -> Drafter:
-        """Load what it needs. judge: decides between the sides of `|`.
+        """Load what it needs. judge: decides between the sides of `|`, and whether a model drafts at all.
 
         Raises CompositionError, ModelError or BackendError.
         """
-        return assemble(self.spec, self._make, judge)
+        drafter = assemble(self.spec, self._make, judge)
+        chosen = isinstance(self.spec, Composition) and self.spec.sign == "|"
+        if judge is None or chosen or not any(single.name in ("model", "self") for single in singles(self.spec)):
+            return drafter
+        return Choice(NoneDrafter(), drafter, judge)
 
     def stages(self) -> list[Model]:
         """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""

@@ -8,9 +8,10 @@ probe that gains opens it, and the wait starts from 8 again only after a stretch
 from __future__ import annotations
 
 _FIRST_WAIT, _LONGEST_WAIT = 8, 256
-# How fast the mean gain forgets, how many losing rounds it takes before it is believed, and a steady stretch of gains.
-_FADE = 0.85
-_PATIENCE = 4
+# How fast the mean gain forgets, the mean loss that closes, rounds before it is believed, and a steady stretch of gains.
+_FADE = 0.95
+_LOSS = 0.03
+_PATIENCE = 6
 _STEADY = 24
 
 
@@ -41,7 +42,7 @@ class Gate:
             return
         self._mean = _FADE * self._mean + (1.0 - _FADE) * gain
         self._rounds += 1
-        if self._rounds >= _PATIENCE and self._mean < 0.0:
+        if self._rounds >= _PATIENCE and self._mean < -_LOSS:
             self._close()
         elif self._rounds >= _STEADY:
             self._wait = _FIRST_WAIT

@@ -5,38 +5,44 @@ best-first by calibrated chance of acceptance, over all requests at once, and th
 
     E(k) / (T(rows + k) + D),   E(k) = requests + sum of the k best nodes' chances
 
-is largest; k = 0 is plain decoding. Before drafting, the same rate at the drafter's measured cost per level and its
-usual chances by depth says whether to draft at all, and how deep. A gate on what really happened has the last word.
+is largest; k = 0 is plain decoding. Drafters that cost next to nothing are always asked, so their chances are known even
+while nothing is verified. A drafter that runs a model is asked where what it earned lately beats the draft in hand
+(drafters.choice), and goes a level deeper while that pays. A gate on what really happened has the last word.
 """
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from forerun.controllers.calibration import Calibration
 from forerun.controllers.costs import CostCurve
+from forerun.controllers.earnings import Earnings
 from forerun.controllers.gate import Gate
-from forerun.controllers.levels import Levels
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 
 # A rate must be this much better than plain decoding's before speculation is worth its risk.
 _MARGIN = 1.01
-# Rounds between two looks at a drafter that is thought too dear to run.
-_PROBE = 64
+# Most levels that a drafter with a model of its own may draft.
+_DEEPEST = 8
+# What such a drafter is believed to earn before it has run: tokens a round, in plain passes.
+_BELIEVED_TOKENS, _BELIEVED_COST = 2.4, 1.7
+# How fast the mean cost of a level moves.
+_PACE = 0.08
 
 
 @dataclass
 class Held:
-    """What is remembered of one request: its gate, the whole of its last draft (also what was not verified), and the
-    part that a dear drafter made."""
+    """What is remembered of one request: its gate, its last draft (also what was not verified), and its dear drafter's
+    earnings; `spent` is what that took of this round."""
 
-    gate: Gate = field(default_factory=Gate)
+    gate: Gate
+    earnings: Earnings
     draft: Draft = EMPTY
-    dear: Draft = EMPTY
+    spent: float = 0.0
 
 
 class Goodput:
@@ -52,42 +58,41 @@ class Goodput:
         self.nodes = nodes
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
-        self._whole = Levels(nodes)
-        self._dear = Levels(nodes)
-        self._since_probe = 0
-        self._judges = False
+        self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
+        self._level = 0.0
 
     def budgets(self, live: Sequence[Request]) -> list[int]:
-        depth = self.nodes if self._judges or not self._whole.dear(self.curve) else self._probed(self._whole, len(live))
-        return [depth if self._of(request).gate.allows() else 0 for request in live]
+        return [self.nodes] * len(live)
 
     def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
-        if any(len(draft) for draft in drafts):
-            self._whole.spent(seconds, drafts)
         for request, draft in zip(live, drafts, strict=True):
             self._of(request).draft = draft
-        kept = self._best(len(live), drafts, seconds)
-        return [draft.keep(sorted(nodes)) for draft, nodes in zip(drafts, kept, strict=True)]
+        open_ = [
+            draft if len(draft) and self._of(request).gate.allows() else EMPTY
+            for request, draft in zip(live, drafts, strict=True)
+        ]
+        kept = self._best(len(live), open_, seconds)
+        return [draft.keep(sorted(nodes)) for draft, nodes in zip(open_, kept, strict=True)]
 
     def depth(self, request: Request, cheap: Draft) -> int:
-        """How many levels of the dear drafter are worth more than the draft in hand; 0 is none. A judge's first question."""
-        self._judges = True
+        """How many levels the dear drafter may add to the draft in hand; 0 where it is not worth running."""
+        held = self._of(request)
+        if not held.gate.open:
+            return 0
         in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
-        depth, rate = self._dear.best_depth(self.curve, 1)
-        if depth > 0 and rate > _MARGIN * in_hand:
-            return depth
-        return self._probe() if len(cheap) == 0 or in_hand <= 1.0 / self.curve(1) else 0
+        return min(_DEEPEST, self.nodes) if held.earnings.worth(_MARGIN * in_hand) else 0
+
+    def threshold(self) -> float:
+        """The chance below which a node is not worth another level of the dear drafter: its cost at today's rate."""
+        rate = max(self._earnings.rate, 1.0 / self.curve(1))
+        return min(0.95, rate * (self._level + (self.curve(8) - self.curve(4)) / 4))
 
     def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """What the dear drafter proposed, and in which time."""
-        self._dear.spent(seconds, drafts)
+        levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
+        self._level += (_PACE if self._level else 1.0) * (seconds / levels - self._level)
         for request, draft in zip(requests, drafts, strict=True):
-            self._of(request).dear = draft
-
-    def threshold(self) -> float:
-        """The chance below which a node of the dear drafter is not worth one more level: its cost at today's rate."""
-        depth, rate = self._dear.best_depth(self.curve, 1)
-        return min(0.95, rate * (self._dear.cost + self.curve(2 + depth) - self.curve(1 + depth)))
+            self._of(request).spent = seconds if len(draft) else 0.0
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         if not outcomes:
@@ -100,33 +105,23 @@ class Goodput:
         for outcome in decoding:
             held = self._of(outcome.request)
             self.calibration.observe(held.draft, outcome.tokens)
-            self._whole.observe(held.draft, outcome.tokens)
-            self._dear.observe(held.dear, outcome.tokens)
-            held.draft = held.dear = EMPTY
             if len(outcome.draft):
                 # The pass is shared, so each request answers for the whole of it.
                 held.gate.observe(len(outcome.tokens) - (seconds.verify + seconds.draft) / plain)
+            if held.spent:
+                # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
+                alone = self.curve(1 + len(outcome.draft)) + held.spent
+                for earnings in (held.earnings, self._earnings):
+                    earnings.add(len(outcome.tokens), alone)
+            held.draft, held.spent = EMPTY, 0.0
 
     def forget(self, request: Request) -> None:
         self._held.pop(id(request), None)
 
     def _of(self, request: Request) -> Held:
-        return self._held.setdefault(id(request), Held())
-
-    def _probed(self, levels: Levels, requests: int) -> int:
-        """The depth that pays, or now and then a probe where none does."""
-        depth, rate = levels.best_depth(self.curve, requests)
-        if depth > 0 and rate > _MARGIN * requests / self.curve(requests):
-            self._since_probe = 0
-            return depth
-        return self._probe()
-
-    def _probe(self) -> int:
-        self._since_probe += 1
-        if self._since_probe < _PROBE:
-            return 0
-        self._since_probe = 0
-        return min(2, self.nodes)
+        if id(request) not in self._held:
+            self._held[id(request)] = Held(Gate(), self._earnings.own())
+        return self._held[id(request)]
 
     def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:
         """Nodes to verify per draft: the best-first order over all drafts, cut where the rate is largest."""

@@ -53,8 +53,7 @@ class Choice(Composed):
         ]
         if not any(wanted):
             return cheap
-        if hasattr(self.parts[1], "threshold"):
-            self.parts[1].threshold = self._judge.threshold()
+        limit_levels(self.parts[1], self._judge.threshold())
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
         self._judge.spent(requests, dear, time.perf_counter() - started)
@@ -62,3 +61,11 @@ class Choice(Composed):
             merge([own, free], budget, self.name) if len(own) else free
             for own, free, budget in zip(dear, cheap, budgets, strict=True)
         ]
+
+
+def limit_levels(drafter: Drafter, threshold: float) -> None:
+    """Tell every part that drafts level by level at which chance another level stops to pay."""
+    if hasattr(drafter, "threshold"):
+        drafter.threshold = threshold
+    for part in getattr(drafter, "parts", ()):
+        limit_levels(part, threshold)
