@@ -81,14 +81,21 @@ class Mixture:
 
         out: where to write a law that is neither of the two.
         """
+        return self.mix_and_loss(p, q, p_belief, q_belief, out)[0]
+
+    def mix_and_loss(
+        self, p: Law, q: Law, p_belief: Law, q_belief: Law, out: Law | None = None
+    ) -> tuple[Law, Any | None]:
+        """The same, and TV(p, pi) where it costs nothing to say: sum over kept (m p - q)+ + m p(not kept), m = q(kept)."""
         if self.defers:
-            return p if self.sides_with_target(p, q, p_belief, q_belief) else q
+            return (p, p[0] * 0) if self.sides_with_target(p, q, p_belief, q_belief) else (q, None)
         values, least = _TOKENS[self.rule](p_belief, q_belief, self.alpha)
         kept = np.flatnonzero(values >= least)
-        weights = q[kept]
-        mixture: Law = np.multiply(p, 1 - weights.sum(), out=out)
+        weights, likely = q[kept], p[kept]
+        taken = weights.sum()
+        mixture: Law = np.multiply(p, 1 - taken, out=out)
         mixture[kept] += weights
-        return mixture
+        return mixture, np.maximum(taken * likely - weights, 0).sum() + taken * max(1 - likely.sum(), 0)
 
 
 def excess(p: Law, q: Law) -> Law:

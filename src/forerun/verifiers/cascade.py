@@ -12,6 +12,8 @@ drawn anew by the next round, and a round's end depends only on where the draft 
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from forerun.core.draft import ROOT, Draft
@@ -63,7 +65,7 @@ class Cascade:
         for node, token in zip((ROOT, *path), (*(draft.tokens[n] for n in path), bonus), strict=True):
             p, pi = target.law(node), mixed.law(node)
             overridden.append(p is not pi and differs(p, pi, token, chance))
-            lost.append(0.0 if p is pi else float(total_variation(p, pi)))
+            lost.append(mixed.lost(node))
         return Verdict(path, bonus, tuple(overridden), tuple(lost))
 
     def mix(self, p: Law, q: Law, p_belief: Law, q_belief: Law) -> Law:
@@ -80,6 +82,7 @@ class _Mixed:
         self._target = target
         self._scratch = scratch
         self._laws: dict[int, Law] = {}
+        self._lost: dict[int, Any | None] = {}
         self._known: dict[int, tuple[Law, Law] | None] = {}
 
     def drafter(self, node: int) -> tuple[Law, Law] | None:
@@ -119,7 +122,14 @@ class _Mixed:
         q, belief = known
         mixture = self._mixture
         out = self._scratch.array(len(p)) if p.dtype == np.float64 and not mixture.defers else None
-        return mixture.mix(p, q, self.belief(node) if mixture.asks_target else p, belief, out)
+        law, self._lost[node] = mixture.mix_and_loss(p, q, self.belief(node) if mixture.asks_target else p, belief, out)
+        return law
+
+    def lost(self, node: int) -> float:
+        """Total variation between the target's law after a node and the law that was sampled from."""
+        p, pi = self._target.law(node), self.law(node)
+        known = 0.0 if p is pi else self._lost.get(node)
+        return float(total_variation(p, pi) if known is None else known)
 
     def belief(self, node: int) -> Law:
         return self._target.belief(node)

@@ -77,3 +77,20 @@ def test_response_block() -> None:
         "num_draft_tokens": 2,
         "per_position_acceptance_rate": [1.0],
     }
+
+
+def test_what_a_lossy_rule_cost_counts_the_tokens_that_were_kept() -> None:
+    """A text that ends within a verdict keeps the start of it."""
+    draft, verdict = Draft.chain((1, 2)), Verdict((0, 1), 9, (True, False, True), (0.5, 0.25, 0.125))
+    stats = counted(Outcome(REQUEST, (0,), draft, (0, 1), (1, 2), verdict=verdict))
+    assert (stats.overrides, stats.given_up, stats.tokens) == (1, 0.75, 2)
+    assert stats.cascade("v3:0.5") == {
+        "rule": "v3:0.5",
+        "num_tokens": 2,
+        "num_overrides": 1,
+        "mean_total_variation": 0.375,
+        "num_unasked": 0,
+    }
+    stats.merge(counted(Outcome(REQUEST, (0,), tokens=(4,), verdict=Verdict((), 4, unasked=(True,)))))
+    told = stats.cascade("plain:0.5")
+    assert (told["num_overrides"], told["mean_total_variation"], told["num_unasked"]) == (None, None, 1)

@@ -1,0 +1,46 @@
+"""The page about drafting names everything that can be chosen, and its examples parse."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from forerun.build import VERIFIERS
+from forerun.build.plan import CONTROLLERS
+from forerun.core.mixtures import RULES
+from forerun.drafters.grammar import KNOWN, parse
+
+PAGE = html.unescape((Path(__file__).parents[2] / "docs" / "drafting.md").read_text("utf-8"))
+
+
+def rows(section: str) -> list[list[str]]:
+    """Cells of the table in a section, without its two head lines. A sign in <code> may be a bar."""
+    body = PAGE.split(f"\n## {section}", 1)[1].split("\n## ")[0]
+    lines = [re.sub(r"<code>(.*?)</code>", lambda c: f"`{c[1].replace('|', chr(0))}`", x) for x in body.splitlines()]
+    table = [[cell.strip().replace("\0", "|") for cell in line.split("|")[1:-1]] for line in lines if line[:1] == "|"]
+    return table[2:]
+
+
+def names(section: str) -> set[str]:
+    return {name for row in rows(section) for name in re.findall(r"`(\w+)[:`]", row[0])}
+
+
+def test_the_tables_are_complete() -> None:
+    assert names("Drafters") == set(KNOWN)
+    assert names("Verifiers") == set(VERIFIERS)
+    assert names("Controllers") == set(CONTROLLERS)
+    assert names("Cascades: other text") == {*RULES, "plain"}
+
+
+@pytest.mark.parametrize("row", rows("Composition"), ids=lambda row: str(row[0]))
+def test_the_examples_of_composition_parse(row: list[str]) -> None:
+    sign = row[0].strip("`")[1]
+    assert f"sign='{sign}'" in repr(parse(row[2].strip("`")))
+
+
+def test_brackets_are_where_the_page_says() -> None:
+    written = "ngram,suffix+recycling>model:d<lookahead"
+    assert parse(written) == parse("ngram,(suffix+(recycling>(model:d<lookahead)))")
