@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -90,3 +91,18 @@ def test_what_runs_within_a_cascade(cli: Cli) -> None:
         assert block(cli, "--draft", "model:toy", "--cascade", "v3:0.5", "--verifier", rule) is not None
     assert cli(*ASK, "--draft", "model:toy", "--cascade", "v3:0.5", "--verifier", "typical").status == 2
     assert cli(*ASK, "--draft", "model:toy", "--cascade", "plain:0.5", "--verifier", "block").status == 2
+
+
+def test_the_summary_of_many_prompts_says_it_too(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text('{"prompt": "the drafter "}\n{"prompt": "what the "}\n', "utf-8")
+    many = ("generate", "--prompts", str(file), "--backend", "toy", "--max-tokens", "10", "--draft", "model:toy")
+    ran = cli(*many, "--cascade", "v3:0.5", "--temperature", "1", "--seed", "1")
+    assert "of 20 tokens not the model's own" in ran.err
+    assert [row["metrics"]["cascade"]["num_tokens"] for row in ran.rows] == [10, 10]
+    assert "not the model's own" not in cli(*many).err
+
+
+def test_a_seed_repeats_its_text(cli: Cli) -> None:
+    same = (*ASK, "--draft", "model:toy", "--cascade", "v1:0.5", "--temperature", "0.9")
+    assert cli(*same).out == cli(*same).out

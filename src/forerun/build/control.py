@@ -27,7 +27,8 @@ def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
         return Fixed(_FIXED if plan.num_speculative_tokens is None else plan.num_speculative_tokens)
     if plan.controller == "heuristic":
         return Heuristic() if plan.num_speculative_tokens is None else Heuristic(plan.num_speculative_tokens)
-    if plan.controller == "auto" and target.weights is None:
+    # Where drafting changes the text, the clock must not decide about it: a seed would not repeat its text.
+    if plan.controller == "auto" and (target.weights is None or plan.cascade is not None):
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens
     return Goodput(cost_curve(target), nodes)

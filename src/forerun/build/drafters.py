@@ -39,6 +39,8 @@ class Drafting:
         for single in singles(self.spec):
             if single.name == "model" and single.argument not in self._partners:
                 self._partners[single.argument] = self._partner(single.argument, known)
+        if cascades.plain or len(cascades.mixtures) > 1:
+            self._check_stages()
 
     def _parsed(self, text: str) -> Spec:
         """What the text says; other packages are looked at only for names that are not known here."""
@@ -75,6 +77,18 @@ class Drafting:
     def stages(self) -> list[Model]:
         """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
         return [self._partners[single.argument].model for single in stages(self.spec)]
+
+    def _check_stages(self) -> None:
+        """Stages of a cascade write in each other's ids: every one must be of the target's vocabulary."""
+        from forerun.weights.vocabulary import compare
+
+        for single in stages(self.spec):
+            partner = self._partners[single.argument]
+            report = compare(self._target.tokenizer, partner.tokenizer)
+            if not report.shared:
+                raise CompositionError(
+                    f"{partner.name} cannot be a stage of a cascade below {self._target.name}: {report.describe()}."
+                )
 
     def _partner(self, name: str, known: Mapping[str, Source]) -> Source:
         from forerun.weights.vocabulary import compare

@@ -31,7 +31,7 @@ class Plan:
         (see backends.cascade). None is lossless.
     controller: `fixed` drafts the same number of nodes always, `goodput` what pays by measured costs, `heuristic` two
         more after a draft that was accepted whole and one less otherwise; `auto` is `fixed` where
-        num_speculative_tokens is given, else `goodput`.
+        num_speculative_tokens or a cascade is given, else `goodput`.
     num_speculative_tokens: nodes drafted a round, at most; None is the controller's own choice.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.

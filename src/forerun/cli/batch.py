@@ -12,7 +12,7 @@ from forerun.cli import options, prompts
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.output import Output, complain, note
 from forerun.cli.prompts import Question
-from forerun.cli.summary import count, speculation
+from forerun.cli.summary import count, given_up, speculation
 from forerun.core.stats import Stats
 from forerun.errors import ForerunError, UsageError
 
@@ -120,4 +120,6 @@ class Batch:
         tokens = self._stats.tokens
         line = f"{count(tokens, 'token')} in {seconds:.1f} s, {tokens / max(seconds, 1e-9):.1f} tokens/s, "
         line += speculation(self._stats, self._llm.assembly.draft)
+        if lossy := self._llm.assembly.lossy:
+            line += f"; {given_up(self._stats, lossy)}"
         note(f"forerun: {line}" + (f"; {count(self._failed, 'line')} failed" if self._failed else ""))
