@@ -35,6 +35,7 @@ class ModelInfo:
     batch_invariant: whether a row's logits are the same bits whatever else is in the pass.
     hidden: how many layers can report hidden states (0: none).
     width: size of a hidden state.
+    head_rows: columns of its logits where these stand for some ids only, known to who cut the head; 0: `vocab_size`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class ModelInfo:
     batch_invariant: bool = True
     hidden: int = 0
     width: int = 0
+    head_rows: int = 0
 
 
 class KV(Protocol):

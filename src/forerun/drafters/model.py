@@ -16,17 +16,18 @@ level needs no pass. The draws are keyed, so the draft is the same as without a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
-from forerun.core.protocols import KV, Drafter, DraftSession, Feed, Floats, Model, ModelInfo
+from forerun.core.protocols import KV, NOTHING, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
 from forerun.core.request import Request
 from forerun.drafters.base import Continues, Session, SessionDrafter
 from forerun.drafters.bridge import Reading, SameIds, Shared, Translation
+from forerun.drafters.head import Head, Widened
 from forerun.drafters.model_tree import Plan
 
 
@@ -37,6 +38,7 @@ class ModelSession(Session):
         super().__init__(request)
         self.drafter = drafter
         self.reading = drafter.reading(request)
+        self.widened = Widened(drafter.head, request) if drafter.head is not None else None
         self._kv = drafter.model.open()
         self.helper = drafter.helper.open(request) if drafter.helper is not None else None
         self._read: list[int] = []
@@ -107,7 +109,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     depth: most levels of the tree, so most passes (0: the budget decides).
     chunk: most tokens of a text that one pass reads.
     helper: drafts for this model, at most `helped` tokens a pass.
-    head: the target's id of each row of a model whose head covers some ids only (FR-Spec, 2502.14856).
+    head: for a model whose head covers some ids only (FR-Spec, 2502.14856), which; and how others are scored.
     shared: for a model of another vocabulary, what the two share: it reads the text in its own tokens and draws among the
         shared ones alone (TLI, 2502.05202).
     """
@@ -123,7 +125,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         chunk: int = 256,
         helper: Helper | None = None,
         helped: int = 4,
-        head: NDArray[np.int64] | None = None,
+        head: Head | None = None,
         shared: Shared | None = None,
         name: str = "",
     ) -> None:
@@ -132,7 +134,11 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         self.helper, self._helped = helper, helped
         self._shared = shared
         # Which of a model's rows are which of the target's ids, where they are not the same.
-        self._placed = None if head is None else (np.arange(len(head)), head)
+        self.head = head
+        self._needs = Needs((-1,)) if head is not None and head.vectors is not None else NOTHING
+        self._placed: tuple[slice | NDArray[Any], NDArray[Any]] | None = None
+        if head is not None:
+            self._placed = (slice(None), head.ids)
         if shared is not None:
             known = shared.ids < target.usable_vocab
             self._placed = (shared.rows[known], shared.ids[known])
@@ -164,9 +170,10 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         self._catch_up(live)
         while live:
             feeds = [plan.feed(ahead) for plan, ahead in zip(live, self._ahead(live), strict=True)]
-            with self.model.forward(feeds) as scored:
+            with self.model.forward(feeds, self._needs) as scored:
                 for index, plan in enumerate(live):
-                    scored.commit(index, plan.take(scored.logits(index)))
+                    states = scored.hidden(index, -1) if self._needs.hidden else None
+                    scored.commit(index, plan.take(scored.logits(index), states))
             live = [plan for plan in live if plan.open]
         return [plan.tree.draft(self.name) if len(plan.tree.tokens) else EMPTY for plan in plans]
 

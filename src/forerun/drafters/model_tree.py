@@ -105,15 +105,20 @@ class Plan:
         kv, forced = self.session.seek(self._reads(self._anchor))
         return Feed(kv, forced, draft)
 
-    def take(self, rows: Floats) -> list[int]:
-        """Continue the open nodes with their logits `[1 + nodes, vocab]`; the nodes of the pass to be kept in the KV."""
+    def take(self, rows: Floats, states: Floats | None = None) -> list[int]:
+        """Continue the open nodes with their logits `[1 + nodes, vocab]`; the nodes of the pass to be kept in the KV.
+
+        states: what the head saw, `[at least 1 + nodes, width]`, where it is needed to score more ids than the head has.
+        """
+        if states is not None:
+            states = states[len(states) - len(rows) :]
         row = {self._anchor: 0} | {node: 1 + i for i, node in enumerate(self._fed)}
         helped = {self._likely: ROOT} if len(self._ahead) else {}
         waiting = list(self.open)
         while waiting:
             node = waiting.pop(0)
             first = len(self.tree.tokens)
-            self._continue(node, rows[row[node]])
+            self._continue(node, rows[row[node]], None if states is None else states[row[node]])
             if node in helped:
                 read = {self._ahead.tokens[child]: child for child in self._ahead.children(helped[node])}
                 for new in range(first, len(self.tree.tokens)):
@@ -148,11 +153,13 @@ class Plan:
         """What the model reads after the text down to a node, in its own ids."""
         return (*self.start, *(self.session.reading.token(self.tree.tokens[step]) for step in self.tree.path(node)))
 
-    def _continue(self, node: int, row: Floats) -> None:
+    def _continue(self, node: int, row: Floats, state: Floats | None) -> None:
         self._continued.add(node)
         request, drafter = self.session.request, self.session.drafter
         prefix = request.prefix(self._tokens_to(node))
         wide = drafter.widen(row)
+        if state is not None and self.session.widened is not None:
+            self.session.widened.fill(wide, state)
         try:
             kept = scores(wide, prefix, request.sampling, drafter.usable)
         except BackendError:

@@ -293,7 +293,7 @@ void Batch::keep_hidden(int layer, const float* states) {
 }
 
 void Batch::output() {
-  const std::size_t width = std::size_t(shape_.width), vocab = std::size_t(shape_.vocab);
+  const std::size_t width = std::size_t(shape_.width), outputs = std::size_t(shape_.outputs());
   std::vector<std::size_t> wanted;
   for (std::size_t r = 0; r < count(); ++r)
     if (rows_[r].logits >= 0) wanted.push_back(r);
@@ -313,7 +313,7 @@ void Batch::output() {
       throw PassError("the model computed something that is not a number; its weights may be damaged, or need kv_dtype fp32");
   }
   quantise_rows(*model_.linear, h_, width, wanted.size(), width, model_.activations, model_.pool);
-  LinearTask task{&model_.output(), logits_ + std::size_t(first) * vocab, vocab, nullptr, false};
+  LinearTask task{&model_.output(), logits_ + std::size_t(first) * outputs, outputs, nullptr, false};
   Input input;
   input.quantised = &model_.activations;
   input.x = h_;

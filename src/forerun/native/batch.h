@@ -14,7 +14,7 @@ struct Feed;
 
 class Batch {
  public:
-  // logits: [rows that want them, vocab] or null; hidden: [layers asked for, rows, width] or null.
+  // logits: [rows that want them, outputs] or null; hidden: [layers asked for, rows, width] or null.
   Batch(Model& model, const std::vector<Feed>& feeds, const std::vector<int>& hidden_layers, float* logits, float* hidden, std::int64_t rows);
 
   // Rows [first, last) of the pass, in order; earlier ones have been run.

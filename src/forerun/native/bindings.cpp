@@ -163,6 +163,7 @@ NB_MODULE(_core, m) {
   nb::class_<Shape>(m, "Shape")
       .def(nb::init<>())
       .def_rw("vocab", &Shape::vocab)
+      .def_rw("head_rows", &Shape::head_rows)
       .def_rw("width", &Shape::width)
       .def_rw("layers", &Shape::layers)
       .def_rw("heads", &Shape::heads)
@@ -195,7 +196,7 @@ NB_MODULE(_core, m) {
         check_feed(pass, feed);
         std::int64_t rows;
         const float* data = pass.logits(feed, &rows);
-        return rows_view(data, rows, pass.vocab(), pass.logits_owner());
+        return rows_view(data, rows, pass.outputs(), pass.logits_owner());
       }, "feed"_a)
       .def("hidden", [](const Pass& pass, std::size_t feed, int layer) {
         check_feed(pass, feed);

@@ -30,6 +30,7 @@ KvShape kv_shape_of(const Shape& shape, bool half) {
 void Shape::check() const {
   bounded(vocab, 1 << 24, "vocab_size");
   bounded(width, 1 << 18, "width");
+  require(head_rows >= 0 && head_rows <= vocab && (head_rows == 0 || !tied), "a head of some rows that is tied, or has more rows than ids");
   bounded(layers, 1 << 12, "layers");
   bounded(heads, 1 << 12, "heads");
   bounded(kv_heads, 1 << 12, "kv_heads");
@@ -79,7 +80,7 @@ Model::Model(Shape description, unsigned threads, bool half_kv, std::size_t kv_l
 void Model::name_tensors() {
   const Shape& s = shape;
   matrices_["embed"] = {&embed, s.vocab, s.width, true};
-  matrices_["head"] = {&head, s.vocab, s.width, !s.tied};
+  matrices_["head"] = {&head, s.outputs(), s.width, !s.tied};
   vectors_["norm"] = {&norm, s.width, true};
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const std::string prefix = "layers." + std::to_string(i) + ".";

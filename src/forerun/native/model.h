@@ -19,12 +19,14 @@ namespace forerun {
 struct Shape {
   std::int64_t vocab = 0, width = 0, layers = 0, heads = 0, kv_heads = 0, head_dim = 0, ffn = 0, context = 0;
   float norm_eps = 0, query_scale = 1, embed_scale = 1;
+  std::int64_t head_rows = 0;  // of a head that covers some ids only; 0 is all of them
   bool qk_norm = false, post_norms = false, gelu = false, tied = false;
   std::vector<std::int64_t> windows;      // per layer, 0 for full attention
   std::vector<int> local;                 // per layer: whether it rotates by the local table
   std::vector<double> frequencies, local_frequencies;  // [head_dim / 2]; the local ones may be absent
   double attention_factor = 1;
 
+  std::int64_t outputs() const { return head_rows > 0 ? head_rows : vocab; }
   std::int64_t q_size() const { return heads * head_dim; }
   std::int64_t kv_size() const { return kv_heads * head_dim; }
   std::int64_t padded_dim() const { return (head_dim + 15) / 16 * 16; }

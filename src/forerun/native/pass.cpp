@@ -76,7 +76,7 @@ void Pass::reserve() {
       feed.draft_pages.push_back(feed.drafts.back()->data);
     }
   }
-  if (logits_rows_ > 0) logits_ = model_->logits_buffer(std::size_t(logits_rows_) * model_->shape.vocab);
+  if (logits_rows_ > 0) logits_ = model_->logits_buffer(std::size_t(logits_rows_) * model_->shape.outputs());
   if (!hidden_layers_.empty()) hidden_ = std::make_shared<std::vector<float>>(hidden_layers_.size() * rows_ * model_->shape.width);
 }
 
@@ -100,7 +100,7 @@ void Pass::compute(const std::function<void()>& between_layers) {
 
 const float* Pass::logits(std::size_t feed, std::int64_t* rows) const {
   *rows = feeds_.at(feed).logits_rows;
-  return logits_ ? logits_->data() + feeds_[feed].first_logits * model_->shape.vocab : nullptr;
+  return logits_ ? logits_->data() + feeds_[feed].first_logits * model_->shape.outputs() : nullptr;
 }
 
 const float* Pass::hidden(std::size_t feed, int layer, std::int64_t* rows) const {

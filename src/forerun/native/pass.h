@@ -52,10 +52,10 @@ class Pass {
   // may throw to stop. After an exception the pass can only be closed.
   void compute(const std::function<void()>& between_layers);
 
-  std::int64_t vocab() const { return model_->shape.vocab; }
+  std::int64_t outputs() const { return model_->shape.outputs(); }
   std::int64_t width() const { return model_->shape.width; }
   std::size_t feeds() const { return feeds_.size(); }
-  // Rows of logits of a feed, [rows, vocab].
+  // Rows of logits of a feed, [rows, outputs].
   const float* logits(std::size_t feed, std::int64_t* rows) const;
   // [forced + nodes, width]
   const float* hidden(std::size_t feed, int layer, std::int64_t* rows) const;

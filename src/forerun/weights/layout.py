@@ -36,7 +36,7 @@ def required(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{layer}.down", (width, spec.ffn)
     yield "norm", (width,)
     if not spec.tied:
-        yield "head", (spec.vocab_size, width)
+        yield "head", (spec.head_rows or spec.vocab_size, width)
 
 
 def optional(spec: Spec) -> Iterator[tuple[str, tuple[int, ...]]]:

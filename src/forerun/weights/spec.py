@@ -49,6 +49,7 @@ class Spec:
         0 for full attention.
     rope_base_local: base of sliding layers where it differs (Gemma 3: 10,000, never scaled), else None.
     activation: of the gated MLP: `silu` or `gelu_tanh`.
+    head_rows: rows of `head` where they stand for some ids only (weights.derive), else 0: one for each id.
     embed_scale: factor on embeddings (Gemma: sqrt(width) rounded to bfloat16 where the source does so), else 1.
     query_scale: factor on q.k, usually head_dim ** -0.5.
     """
@@ -74,6 +75,7 @@ class Spec:
     activation: Literal["silu", "gelu_tanh"] = "silu"
     embed_scale: float = 1.0
     tied: bool = False
+    head_rows: int = 0
 
     def window(self, layer: int) -> int:
         """Attention window of a layer in tokens; 0 is full attention."""

@@ -89,6 +89,7 @@ class Weights:
     """An opened model: its description, its tensors by canonical name, and what the file says about its tokenizer.
 
     metadata: the key-values of a GGUF file (arrays are decoded when touched), or the config.json of a folder.
+    variant: how they differ from the file, in a few words (weights.derive); empty where they do not.
     """
 
     path: Path
@@ -96,6 +97,7 @@ class Weights:
     spec: Spec
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Any] = field(repr=False)
+    variant: str = ""
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

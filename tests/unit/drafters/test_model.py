@@ -14,6 +14,7 @@ from forerun.core.draft import Draft
 from forerun.core.protocols import NOTHING, Feed, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, choose, law
+from forerun.drafters.head import Head
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.model_tree import ratio_scores
 from forerun.errors import BackendError
@@ -291,7 +292,7 @@ def test_a_restricted_head_proposes_its_ids_only() -> None:
     head = np.array([8, 1, 5, 2])
     model = ToyModel(VOCAB, 3, lambda path: LAW(path)[head])
     asked = request([1, 2, 3], 1.0, shares_noise=False)
-    draft = ModelDrafter(model, TARGET, width=3, head=head).open(asked).propose(10)
+    draft = ModelDrafter(model, TARGET, width=3, head=Head(head, VOCAB)).open(asked).propose(10)
     assert set(draft.tokens) <= set(head.tolist())
     assert draft.q is not None
     q = draft.q[0]

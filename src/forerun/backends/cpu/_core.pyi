@@ -35,6 +35,7 @@ class PackedMatrix:
 
 class Shape:
     vocab: int
+    head_rows: int
     width: int
     layers: int
     heads: int

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from forerun.backends.cpu import _core
 from forerun.backends.cpu.options import CpuOptions, free_memory, usable_cores
-from forerun.backends.cpu.packed_file import PackedFile, PackedFileError, file_for
+from forerun.backends.cpu.packed_file import PackedFile, PackedFileError, Writer, file_for
 from forerun.backends.reference.rope import attention_factor, frequencies
 from forerun.errors import ModelFileError, UnsupportedModelError, UsageError
+from forerun.weights.derive import Derived
 from forerun.weights.layout import optional, required
 from forerun.weights.spec import Spec
 from forerun.weights.tensors import Bytes, Tensor
@@ -36,7 +37,9 @@ MOST_HEAD_DIM = 1024
 _ROWS_AT_ONCE = 4096
 
 
-def load(spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source: Path | None) -> _core.Model:
+def load(
+    spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source: Path | None, variant: str = ""
+) -> _core.Model:
     """A model ready for passes. Raises UnsupportedModelError, ModelFileError or UsageError."""
     if spec.architecture not in ARCHITECTURES:
         raise UnsupportedModelError(
@@ -64,7 +67,7 @@ def load(spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source:
     try:
         for name, _ in _vectors(spec, tensors):
             model.set_vector(name, np.ascontiguousarray(tensors[name].dequantise(), np.float32).reshape(-1))
-        for name, matrix in _packed(spec, tensors, options, source):
+        for name, matrix in _packed(spec, tensors, options, source, variant):
             model.set_matrix(name, matrix)
         model.finish()
     except ValueError as error:
@@ -82,6 +85,8 @@ def shape_of(spec: Spec, context: int | None = None) -> _core.Shape:
     shape.norm_eps, shape.query_scale, shape.embed_scale = spec.norm_eps, spec.query_scale, spec.embed_scale
     shape.qk_norm, shape.post_norms, shape.tied = spec.qk_norm, spec.post_norms, spec.tied
     shape.gelu = spec.activation == "gelu_tanh"
+    if spec.head_rows:
+        shape.head_rows = spec.head_rows
     shape.windows = windows
     local = spec.rope_base_local
     shape.local = [int(local is not None and window > 0) for window in windows]
@@ -159,17 +164,13 @@ def _sources(spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions) -> 
 
 
 def _packed(
-    spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source: Path | None
+    spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions, source: Path | None, variant: str
 ) -> Iterator[tuple[str, _core.PackedMatrix]]:
     sources = _sources(spec, tensors, options)
     if source is not None and options.cache:
-        file = file_for(source, options.quantise, options.home)
         try:
-            cached = PackedFile.open(file) or PackedFile.build(
-                file, {name: (item.packed_bytes, item.pack_into) for name, item in sources.items()}
-            )
-            for name in sources:
-                yield name, _core.PackedMatrix.view(cached.blob(name))
+            for name, blob in _cached(sources, options, source, variant).items():
+                yield name, _core.PackedMatrix.view(blob)
             return
         except (OSError, PackedFileError) as error:
             warnings.warn(
@@ -180,13 +181,42 @@ def _packed(
         _forget_pages(item.tensor.stored)
 
 
+def _cached(sources: Mapping[str, Source], options: CpuOptions, source: Path, variant: str) -> dict[str, Bytes]:
+    """Every matrix from the cache. A variant has a file for what differs, and shares the rest with the whole model's.
+
+    Raises OSError or PackedFileError.
+    """
+    file = file_for(source, options.quantise, options.home)
+    if not variant:
+        cached = PackedFile.open(file) or PackedFile.build(file, _writers(sources))
+        return {name: cached.blob(name) for name in sources}
+    same = {name for name, item in sources.items() if not isinstance(item.tensor, Derived)}
+    whole = PackedFile.open(file) if same else None
+    if whole is None or not same <= whole.index.keys():
+        same = set()
+    other = {name: item for name, item in sources.items() if name not in same}
+    if not other:
+        assert whole is not None
+        return {name: whole.blob(name) for name in sources}
+    file = file_for(source, f"{options.quantise},{variant}", options.home)
+    cached_other = PackedFile.open(file)
+    if cached_other is None or not other.keys() <= cached_other.index.keys():
+        cached_other = PackedFile.build(file, _writers(other))
+    return {name: (whole if whole is not None and name in same else cached_other).blob(name) for name in sources}
+
+
+def _writers(sources: Mapping[str, Source]) -> dict[str, tuple[int, Writer]]:
+    return {name: (item.packed_bytes, item.pack_into) for name, item in sources.items()}
+
+
 def _quantised(tensor: Tensor, kind: str) -> Bytes:
     rows, columns = tensor.shape
     stride = _core.row_bytes(KINDS[kind], columns)
     out = np.empty(rows * stride, np.uint8)
+    data = tensor.data
     for first in range(0, rows, _ROWS_AT_ONCE):
         last = min(rows, first + _ROWS_AT_ONCE)
-        part = Tensor(tensor.name, (last - first, columns), tensor.kind, tensor.data[first:last])
+        part = Tensor(tensor.name, (last - first, columns), tensor.kind, data[first:last])
         values = np.ascontiguousarray(part.dequantise(), np.float32).reshape(-1)
         _core.quantise(values, last - first, columns, kind == "Q8_0", out[first * stride : last * stride])
     return out

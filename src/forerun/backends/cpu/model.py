@@ -38,6 +38,7 @@ class CpuModel:
 
     spec, tensors: as `open_weights` gives them. name: what results call it, by default the name in `spec`.
     usable_vocab: ids from here on are padding. source: the file or folder that the tensors come from, to cache them.
+    variant: how they differ from it (weights.derive).
 
     Raises UnsupportedModelError or ModelFileError for what the core does not run, BackendError where it is missing.
     """
@@ -51,6 +52,7 @@ class CpuModel:
         usable_vocab: int | None = None,
         options: CpuOptions | None = None,
         source: Path | None = None,
+        variant: str = "",
     ) -> None:
         missing = missing_core()
         if missing is not None:
@@ -59,7 +61,7 @@ class CpuModel:
 
         self.spec = spec
         self.options = options = options or CpuOptions()
-        self._core: _core.Model | None = load(spec, tensors, options, source)
+        self._core: _core.Model | None = load(spec, tensors, options, source, variant)
         self._info = ModelInfo(
             name=name or spec.name,
             backend="cpu",
@@ -68,6 +70,7 @@ class CpuModel:
             context=min(spec.context, options.context or spec.context),
             hidden=spec.layers,
             width=spec.width,
+            head_rows=spec.head_rows,
         )
 
     @classmethod
@@ -87,6 +90,7 @@ class CpuModel:
             usable_vocab=usable_vocab,
             options=options,
             source=weights.path,
+            variant=weights.variant,
         )
 
     @classmethod

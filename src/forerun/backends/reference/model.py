@@ -53,6 +53,7 @@ class ReferenceModel:
             context=min(spec.context, context or spec.context),
             hidden=spec.layers,
             width=spec.width,
+            head_rows=spec.head_rows,
         )
 
     @classmethod
