@@ -144,12 +144,26 @@ def test_a_cached_file_that_is_not_what_was_pulled(
 
 
 @pytest.mark.models
-def test_a_draft_model_with_another_vocabulary_is_refused_with_a_report(cli: Cli) -> None:
-    ran = cli("generate", "hello", "--model", "smollm2-135m", "--draft", "model:qwen2.5-coder-0.5b")
-    sizes = "49152 tokens against 151665"
-    refused(
-        ran, 2, "qwen2.5-coder-0.5b cannot draft for smollm2-135m", sizes, "of the strings shared", "ids differ (0: "
-    )
+@pytest.mark.parametrize(
+    ("draft", "status", "words"),
+    [
+        ("model:qwen2.5-coder-0.5b@head=8k", 2, ("another vocabulary", "@head", "leave it out")),
+        ("model:smollm2-135m@w5", 2, ("'w5'", "@w4", "@head=SIZE")),
+        ("model:smollm2-135m@w4@w8", 2, ("'w4'", "twice")),
+        ("model:smollm2-135m@head=0", 2, ("no rows",)),
+        ("model:smollm2-135m@head=no/such/list.txt", 2, ("no/such/list.txt", "neither a size", "nor a file")),
+        ("self:int8", 2, ("nothing in smollm2-135m has more than 8 bits", "self:exit=N")),
+        ("self:exit=30", 2, ("30 layers", "1 to 29")),
+        ("self:exit=0", 2, ("30 layers", "1 to 29")),
+        ("self:int3", 2, ("self:int3", "self:int8, self:int4 and self:exit=N")),
+    ],
+)
+def test_draft_models_that_cannot_be_had(cli: Cli, draft: str, status: int, words: tuple[str, ...]) -> None:
+    refused(cli("generate", "hello", "--model", "smollm2-135m", "--draft", draft), status, *words)
+
+
+def test_a_toy_has_no_weights_to_copy(cli: Cli) -> None:
+    refused(cli("generate", "hello", *TOY, "--draft", "self:int4"), 2, "no weights", "self:int4")
 
 
 def test_an_unwritable_output(cli: Cli, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def build(plan: Plan, target: Source | None = None, partners: Mapping[str, Sourc
         verifier=verifier.name,
         backend=backend,
         max_sequences=plan.max_sequences,
-        notes=notes(plan, backend),
+        notes=notes(plan, backend) + (drafting.notes if drafts else ()),
         lossy=plan.cascade or ("" if verifier.exact else verifier.name),
     )
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from forerun.build.cascades import Cascades, stages
+from forerun.build.partners import CHEAP, Partner
 from forerun.build.plan import Plan
-from forerun.build.sources import Source, find_model
+from forerun.build.sources import Source
 from forerun.core.protocols import Drafter, Model
 from forerun.drafters.choice import Choice, Judge
 from forerun.drafters.grammar import KNOWN, Composition, Single, Spec, assemble, parse, singles
@@ -35,10 +38,12 @@ class Drafting:
         self._plugins: dict[str, tuple[Plugin, Factory]] = {}
         self.spec: Spec = self._parsed(_auto(plan) if plan.draft == "auto" else plan.draft)
         cascades.check(self.spec, target.name)
-        self._partners: dict[str, Source] = {}
+        self._partners: dict[Single, Partner] = {}
+        helped = _helped(self.spec)
         for single in singles(self.spec):
-            if single.name == "model" and single.argument not in self._partners:
-                self._partners[single.argument] = self._partner(single.argument, known)
+            if single.name in ("model", "self") and single not in self._partners:
+                laws = bool(cascades.mixtures) or single in helped
+                self._partners[single] = Partner(single, plan, target, known, laws=laws)
         if cascades.plain or len(cascades.mixtures) > 1:
             self._check_stages()
 
@@ -76,37 +81,32 @@ class Drafting:
 
     def stages(self) -> list[Model]:
         """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
-        return [self._partners[single.argument].model for single in stages(self.spec)]
+        return [self._partners[single].source.model for single in stages(self.spec)]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the draft models."""
+        return tuple(partner.note for partner in self._partners.values() if partner.note)
 
     def _check_stages(self) -> None:
         """Stages of a cascade write in each other's ids: every one must be of the target's vocabulary."""
         from forerun.weights.vocabulary import compare
 
         for single in stages(self.spec):
-            partner = self._partners[single.argument]
-            report = compare(self._target.tokenizer, partner.tokenizer)
-            if not report.shared:
+            partner = self._partners[single]
+            report = compare(self._target.tokenizer, partner.source.tokenizer)
+            why = "its head has rows for some tokens only" if partner.restricted else report.describe()
+            if partner.restricted or not report.shared:
                 raise CompositionError(
-                    f"{partner.name} cannot be a stage of a cascade below {self._target.name}: {report.describe()}."
+                    f"{partner.name} cannot be a stage of a cascade below {self._target.name}: {why}."
                 )
 
-    def _partner(self, name: str, known: Mapping[str, Source]) -> Source:
-        from forerun.weights.vocabulary import compare
-
-        partner = known[name] if name in known else find_model(name, self._plan)
-        report = compare(self._target.tokenizer, partner.tokenizer)
-        if not report.shared:
-            raise CompositionError(f"{partner.name} cannot draft for {self._target.name}: {report.describe()}.")
-        return partner
-
     def _make(self, single: Single, helper: Drafter | None) -> Drafter:
-        if single.name == "model":
-            from forerun.drafters.model import ModelDrafter
-
-            model = self._partners[single.argument].model
+        if single in self._partners:
+            model = None
             if len(self._cascades.mixtures) > 1:
                 model = self._cascades.model(stages(self.spec).index(single), self.stages())
-            return ModelDrafter(model, self._target.model.info, helper=cast("Helper | None", helper))
+            return self._partners[single].drafter(cast("Helper | None", helper), model)
         if single.name in self._plugins:
             plugin, factory = self._plugins[single.name]
             return plugin.make(factory, Host(self._target.model.info, self._target.tokenizer, single.argument))
@@ -125,7 +125,15 @@ def _auto(plan: Plan) -> str:
         return AUTO
     if plan.cascade is not None:
         return f"model:{entry.drafter}"  # a cascade mixes with what a model thinks
-    return f"{AUTO}|model:{entry.drafter}"
+    return f"{AUTO}|model:{entry.drafter}{CHEAP}"
+
+
+def _helped(spec: Spec) -> set[Single]:
+    """The models that something drafts for."""
+    if isinstance(spec, Single):
+        return set()
+    below = set().union(*map(_helped, spec.parts))
+    return below | ({spec.parts[0]} if spec.sign == "<" and isinstance(spec.parts[0], Single) else set())
 
 
 def _none(plan: Plan, target: Source) -> Drafter:
@@ -144,15 +152,33 @@ def _suffix(plan: Plan, target: Source) -> Drafter:
     from forerun.drafters.history import History
     from forerun.drafters.suffix import SuffixDrafter
 
-    if plan.memory is None:
+    path = plan.memory
+    if path is None and plan.remember == "texts":
+        path = _memory(f"{target.vocabulary}.history.npz")
+    if path is None:
         return SuffixDrafter()
-    return SuffixDrafter(History.load(plan.memory, vocabulary=target.vocabulary))
+    history = History.load(path, vocabulary=target.vocabulary)
+    return SuffixDrafter(history, path=path if plan.remember == "texts" else None)
 
 
 def _recycling(plan: Plan, target: Source) -> Drafter:
-    from forerun.drafters.recycling import RecyclingDrafter
+    from forerun.drafters.recycling import Matrix, RecyclingDrafter
 
-    return RecyclingDrafter(target.model.info.usable_vocab)
+    usable = target.model.info.usable_vocab
+    if plan.remember == "nothing" or target.weights is None:
+        return RecyclingDrafter(usable)
+    file = target.weights.path.resolve()
+    stamp = file.stat()
+    key = hashlib.sha256(f"{file}\0{stamp.st_size}\0{stamp.st_mtime_ns}".encode()).hexdigest()[:12]
+    path = _memory(f"{file.stem}-{key}.matrix.npz")
+    return RecyclingDrafter(usable, Matrix.load(path, vocabulary=target.vocabulary), path=path)
+
+
+def _memory(name: str) -> Path:
+    """A file of what is remembered between runs, in the user's cache."""
+    from forerun.models.cache import default_home
+
+    return default_home() / "memory" / name
 
 
 def _logitspec(plan: Plan, target: Source) -> Drafter:

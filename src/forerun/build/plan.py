@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 BACKENDS = ("auto", "cpu", "reference", "toy")
 VERIFIERS = ("keyed", "rejection", "block", "traversal", "kseq", "typical")
 CONTROLLERS = ("auto", "fixed", "goodput", "heuristic")
+REMEMBERED = ("nothing", "matrix", "texts")
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,10 @@ class Plan:
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
     threads: None is as many as there are cores to use. context: most tokens of a text; None is the model's own.
     kv_dtype, quantise: of the cpu backend, see `backends.cpu.options`.
-    memory: a file of earlier texts for `suffix` to draft from (`forerun memory build`), read and not written.
+    memory: a file of earlier texts for `suffix` to draft from (`forerun memory build`), read, and written if `remember`
+        says so.
+    remember: what is kept for later runs: `nothing`; `matrix`, of `recycling`, which holds no text; or `texts` too, of
+        prompts and answers, in `memory` or else in a file of the user's cache.
     """
 
     model: str = DEFAULT_MODEL
@@ -56,6 +60,7 @@ class Plan:
     kv_dtype: Literal["fp16", "fp32"] = "fp16"
     quantise: Literal["w8", "w4"] | None = None
     memory: Path | None = None
+    remember: str = "matrix"
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
@@ -63,6 +68,7 @@ class Plan:
             ("backend", self.backend, BACKENDS),
             ("verifier", self.verifier, VERIFIERS),
             ("controller", self.controller, CONTROLLERS),
+            ("remember", self.remember, REMEMBERED),
         ):
             if given not in known:
                 raise UsageError(_unknown(what, given, known))

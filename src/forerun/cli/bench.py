@@ -89,7 +89,9 @@ def methods(
     questions = _questions(prompts, per_category)
     source, _ = _source(model, backend, threads, None)
     asks = {
-        name: LLM(build(Plan(draft=name, backend=backend, threads=threads, keep_prefixes=0), source)).generate
+        name: LLM(
+            build(Plan(draft=name, backend=backend, threads=threads, keep_prefixes=0, remember="nothing"), source)
+        ).generate
         for name in names
     }
     runs: list[Run] = []

@@ -47,6 +47,7 @@ def generate(
     cascade: options.Cascade = None,
     controller: options.Controller = "auto",
     memory: options.Memory = None,
+    remember: options.Remember = "matrix",
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
     prompts: Annotated[

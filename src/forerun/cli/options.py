@@ -65,6 +65,13 @@ Controller = Annotated[
 Memory = Annotated[
     Path | None, typer.Option(help="A file of earlier texts for suffix to draft from.", rich_help_panel=_SPECULATION)
 ]
+Remember = Annotated[
+    str,
+    typer.Option(
+        help="What later runs may draft from: nothing, matrix (recycling's, no text) or texts too.",
+        rich_help_panel=_SPECULATION,
+    ),
+]
 SpeculativeTokens = Annotated[
     int | None, typer.Option(help="Tokens drafted a round, at most.", rich_help_panel=_SPECULATION)
 ]
@@ -104,6 +111,7 @@ _PLAN = {
     "cascade": "cascade",
     "controller": "controller",
     "memory": "memory",
+    "remember": "remember",
     "num_speculative_tokens": "num_speculative_tokens",
     "backend": "backend",
     "threads": "threads",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
@@ -16,13 +17,21 @@ _log = logging.getLogger("forerun")
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes its name only when it is complete. Raises OSError; nothing unfinished is left behind."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f"{path.name}.{os.getpid()}.{threading.get_ident()}.partial")
     try:
         with partial.open("wb") as file:
             yield file
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
+
+
+def keep(path: Path, save: Callable[[Path], None]) -> None:
+    """Save what was learnt, if it can be: a disk that is full or read-only must not end a run that went well."""
+    try:
+        save(path)
+    except OSError as error:
+        _log.warning("%s could not be written (%s); what was learnt is lost with this run.", path, error)
 
 
 def set_aside(path: Path, error: Exception) -> None:

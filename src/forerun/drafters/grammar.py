@@ -200,9 +200,7 @@ class _Parser:
         return UsageError(f"the draft {self._text!r} makes no sense {where}: {why}.")
 
     def _unknown(self, name: str) -> UsageError:
-        known = ", ".join(
-            n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items()
-        )
+        known = ", ".join(n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items())
         near = difflib.get_close_matches(name, self._known, 1)
         hint = f" Did you mean {near[0]}?" if near else ""
         return UsageError(f"unknown drafter {name!r}; known: {known}.{hint}")

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.kept import set_aside, writing
+from forerun.core.kept import keep, set_aside, writing
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.drafters.base import Session, SessionDrafter
@@ -47,6 +47,7 @@ class Matrix:
             raise UsageError(f"a token matrix of {limit} rows holds nothing; give at least 1.")
         self.limit, self.vocabulary = limit, vocabulary
         self._rows: dict[int, Row] = {}
+        self.changed = False  # since it was read or written
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -56,6 +57,7 @@ class Matrix:
 
     def put(self, token: int, ids: Sequence[int], chances: Sequence[float]) -> None:
         """Replace a token's row."""
+        self.changed = True
         self._rows.pop(token, None)
         self._rows[token] = (tuple(ids), tuple(chances))
         if len(self._rows) > self.limit:
@@ -79,6 +81,7 @@ class Matrix:
                 ids=ids,
                 chances=chances,
             )
+        self.changed = False
 
     @classmethod
     def load(cls, path: Path, *, limit: int = 40_000, vocabulary: str = "") -> Matrix:
@@ -102,6 +105,7 @@ class Matrix:
         for token, row, shares in zip(tokens.tolist(), ids.tolist(), chances.tolist(), strict=True):
             known = sum(i >= 0 for i in row)
             matrix.put(token, row[:known], shares[:known])
+        matrix.changed = False
         return matrix
 
 
@@ -207,6 +211,6 @@ class RecyclingDrafter(SessionDrafter[RecyclingSession]):
         return RecyclingSession(self, request)
 
     def close(self) -> None:
-        """Write the matrix where it is to be kept. Raises OSError when that fails."""
-        if self._path is not None:
-            self.matrix.save(self._path)
+        """Write the matrix where it is to be kept; a disk that is full or read-only is a warning."""
+        if self._path is not None and self.matrix.changed:
+            keep(self._path, self.matrix.save)

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from forerun.core.draft import EMPTY, Draft
+from forerun.core.kept import keep
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.drafters.automaton import START, SuffixAutomaton
@@ -217,6 +218,6 @@ class SuffixDrafter(SessionDrafter[SuffixSession]):
         return SuffixSession(self, request)
 
     def close(self) -> None:
-        """Write the history where it is to be kept. Raises OSError when that fails."""
+        """Write the history where it is to be kept; a disk that is full or read-only is a warning."""
         if self._path is not None:
-            self.history.save(self._path)
+            keep(self._path, self.history.save)
