@@ -25,7 +25,7 @@ def speculation(stats: Stats, draft: str) -> str:
     if draft == "none":
         return f"{rounds}, nothing drafted (--draft none)"
     if not stats.steps:
-        return f"{rounds}, {draft} had nothing to draft"
+        return f"{rounds}, nothing drafted by {draft}"
     return f"{rounds}, mean acceptance length {stats.mean_acceptance_length:.2f} with {draft}"
 
 

@@ -85,7 +85,7 @@ def test_the_summary_says_what_speculation_did() -> None:
     said = summarise(answer("stop", rounds=4, steps=2, accepted=3, drafted=8))
     assert said == "1 token, 0.0 tokens/s, 4 rounds, mean acceptance length 2.50 with ngram"
     assert summarise(answer("length", rounds=1)).endswith(
-        "1 round, ngram had nothing to draft; cut at the length limit (--max-tokens)"
+        "1 round, nothing drafted by ngram; cut at the length limit (--max-tokens)"
     )
     assert summarise(answer("abort", "none")).endswith("nothing drafted (--draft none); interrupted")
 
