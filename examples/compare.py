@@ -30,7 +30,7 @@ def line(name: str, completion: forerun.Completion, seconds: float) -> str:
     """One row of the comparison."""
     speed, stats = completion.timings.tokens_per_second, completion.stats
     length = f"mean acceptance length {stats.mean_acceptance_length:.2f}" if stats.steps else ""
-    return f"  {name:<10}{speed:6.1f} tokens/s {seconds:6.2f} s {stats.rounds:4} rounds  {length}".rstrip()
+    return f"  {name:<18}{speed:6.1f} tokens/s {seconds:6.2f} s {stats.rounds:4} rounds  {length}".rstrip()
 
 
 print(f"> {QUESTION}\n")
