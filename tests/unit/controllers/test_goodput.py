@@ -81,13 +81,47 @@ def test_learns_to_speculate_and_not_to() -> None:
     assert sum(play(Goodput(CostCurve(cost)), 0.02, 400, cost)[-200:]) < 20
 
 
-def test_a_dear_drafter_that_misses_is_not_run_but_probed() -> None:
-    cost = {1: 1.0, 64: 1.3}
-    goodput = Goodput(CostCurve(cost))
-    verified = play(goodput, 0.05, 600, cost, draft_cost=0.4)
-    assert sum(count > 0 for count in verified[-300:]) < 15
-    goodput = Goodput(CostCurve(cost))
-    assert sum(count > 0 for count in play(goodput, 0.95, 300, cost, draft_cost=0.1)[-100:]) > 90
+def judge(goodput: Goodput, right: float, rounds: int, cheap: Draft, level: float) -> list[int]:
+    """Rounds of one request that asks the judge first; a dear chain of three is right with the given frequency."""
+    one, depths = request(), []
+    for index in range(rounds):
+        depth = goodput.depth(one, cheap)
+        depths.append(depth)
+        dear = chain(*[0.8] * min(3, depth), source="dear")
+        if depth:
+            goodput.spent([one], [dear], level * len(dear))
+        draft = dear if depth else cheap
+        [kept] = goodput.trim([one], [draft], level * len(dear))
+        good = (index * 0.618034) % 1.0 < right
+        accepted = len(kept) if good and depth else 0
+        tokens = (*range(accepted), accepted if good else 99)
+        seconds = Seconds(level * len(dear), goodput.curve(1 + len(kept)), 0.0)
+        goodput.observe([Outcome(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
+    return depths
+
+
+def test_a_dear_drafter_runs_where_it_earns_and_is_only_tried_where_it_does_not() -> None:
+    curve = {1: 1.0, 64: 1.3}
+    assert sum(depth > 0 for depth in judge(Goodput(CostCurve(curve)), 0.95, 200, EMPTY, 0.1)[-50:]) == 50
+    assert sum(depth > 0 for depth in judge(Goodput(CostCurve(curve)), 0.05, 400, EMPTY, 0.4)[-200:]) < 12
+
+
+def test_a_dear_drafter_does_not_run_where_the_draft_in_hand_is_better() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}))
+    for _ in range(200):
+        goodput.calibration.observe(chain(*[0.9] * 6), list(range(6)))
+    depths = judge(goodput, 0.95, 60, chain(*[0.9] * 6), 0.3)
+    assert sum(depth > 0 for depth in depths) < 6
+
+
+def test_the_threshold_rises_with_what_a_level_costs() -> None:
+    thresholds = []
+    for level in (0.02, 0.2, 0.6):
+        goodput = Goodput(CostCurve({1: 1.0, 8: 1.4}))
+        goodput.spent([request()], [chain(0.9, 0.9)], 2 * level)
+        thresholds.append(goodput.threshold())
+    assert thresholds == sorted(thresholds)
+    assert 0.0 < thresholds[0] < 0.4 < thresholds[2] <= 0.95
 
 
 def test_comes_back_when_the_text_becomes_predictable_again() -> None:
