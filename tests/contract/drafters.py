@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import cast
 
+import numpy as np
+
 from forerun.backends.toy import ToyModel, random_law, text_law
 from forerun.core.draft import Draft
 from forerun.core.protocols import Drafter
@@ -12,6 +14,7 @@ from forerun.core.request import Request
 from forerun.drafters.bridge import Shared
 from forerun.drafters.choice import Choice
 from forerun.drafters.compose import Chain, Extend, Merge
+from forerun.drafters.head import Head
 from forerun.drafters.history import History
 from forerun.drafters.logitspec import LogitSpecDrafter
 from forerun.drafters.lookahead import LookaheadDrafter
@@ -92,6 +95,18 @@ def translated(rows: int = 10) -> ToyModel:
     return helper(rows=rows, seed=9)
 
 
+HEAD = np.array([4, 1, 0, 7, 2, 9])
+
+
+def headed(*, widened: bool) -> ModelDrafter:
+    """A draft model with a head of half the ids; `widened` scores those of the text by some made-up product."""
+    whole = helper()
+    cut = ToyModel(VOCAB, 1, lambda path: whole._law(path)[HEAD], context=CONTEXT, name="helper")
+    made_up = random_law(VOCAB, 4, 0.3)(())
+    vectors = (lambda ids: made_up[ids, None]) if widened else None
+    return ModelDrafter(cut, target().info, width=2, head=Head(HEAD, VOCAB, vectors))
+
+
 class Turns:
     """Judges by the length of the text alone, so that drafts can be had again."""
 
@@ -140,5 +155,7 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     ),
     "model-slem": lambda: SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS), chunk=5),
     "slem-extended": lambda: Extend([NgramDrafter(), SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS))]),
+    "model-head": lambda: headed(widened=False),
+    "model-head-widened": lambda: headed(widened=True),
     "model-short-context": lambda: model(width=2, helps=helper(context=40)),
 }

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+from forerun.backends.toy import ToyModel
 from forerun.core.protocols import Chance, Drafter
 from forerun.drafters.compose import Chain, Extend, Merge
+from forerun.drafters.head import Head
 from forerun.drafters.logitspec import LogitSpecDrafter
 from forerun.drafters.lookahead import LookaheadDrafter
 from forerun.drafters.model import ModelDrafter
@@ -30,6 +33,14 @@ def model(vocab: int, width: int = 1, threshold: float = 0.0, depth: int = 0) ->
     return ModelDrafter(toy(Q[vocab]), toy(P[vocab]).info, width=width, threshold=threshold, depth=depth)
 
 
+def headed(widened: bool = False) -> ModelDrafter:
+    """A draft model whose head has rows for two of three ids; q of the third is zero, or scored by the text."""
+    whole = toy(Q[3])
+    cut = ToyModel(3, 16, lambda path: whole._law(path)[[2, 0]])
+    vectors = (lambda ids: np.zeros((len(ids), 16), np.float32)) if widened else None
+    return ModelDrafter(cut, toy(P[3]).info, width=2, head=Head(np.array([2, 0]), 3, vectors))
+
+
 # A drafter for a vocabulary, how large that is, how many nodes a round, how many tokens.
 Case = tuple[Callable[[], Drafter], int, int, int]
 DRAFTERS: dict[str, Case] = {
@@ -46,6 +57,8 @@ DRAFTERS: dict[str, Case] = {
     "model, tree of two": (lambda: model(3, width=2), 3, 2, 3),
     "model, tree of three": (lambda: model(3, width=2), 3, 3, 3),
     "model, wide": (lambda: model(3, width=3, depth=1), 3, 3, 3),
+    "model, head of two": (headed, 3, 2, 3),
+    "model, head and text": (lambda: headed(True), 3, 2, 3),
     "ngram, model": (lambda: Chain([NgramDrafter(), model(2)]), 2, 2, 3),
     "ngram+model": (lambda: Merge([NgramDrafter(), model(2)]), 2, 3, 3),
     "model>suffix": (lambda: Extend([model(2), SuffixDrafter()]), 2, 3, 3),

@@ -38,7 +38,7 @@ class Head:
     def covered(self) -> NDArray[np.bool_]:
         """`[vocabulary]`: whether the head has a row for an id."""
         covered = np.zeros(self.vocabulary, dtype=np.bool_)
-        covered[self.ids] = True
+        covered[self.ids[self.ids < self.vocabulary]] = True
         return covered
 
 

@@ -138,7 +138,8 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         self._needs = Needs((-1,)) if head is not None and head.vectors is not None else NOTHING
         self._placed: tuple[slice | NDArray[Any], NDArray[Any]] | None = None
         if head is not None:
-            self._placed = (slice(None), head.ids)
+            known = head.ids < target.vocab_size
+            self._placed = (slice(None) if known.all() else np.flatnonzero(known), head.ids[known])
         if shared is not None:
             known = shared.ids < target.usable_vocab
             self._placed = (shared.rows[known], shared.ids[known])

@@ -12,6 +12,8 @@ import pytest
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.core.protocols import Feed
+from forerun.weights import Weights
+from forerun.weights.derive import first_layers, requantised, with_head
 from tests.unit.backends.tiny import Floats, spec_of, text
 from tests.unit.backends.tiny_cpu import WIDE, encoded
 
@@ -160,3 +162,60 @@ def test_the_users_home_is_the_default(home: Home, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FORERUN_HOME", str(home.home))
     CpuModel(home.spec, home.tensors, source=home.source)
     assert len(home.files()) == 1
+
+
+@pytest.fixture
+def whole(home: Home) -> Weights:
+    return Weights(home.source, "gguf", home.spec, home.tensors, {})
+
+
+def rows(home: Home, model: Weights) -> Floats:
+    loaded = CpuModel.from_weights(model, options=CpuOptions(threads=1, home=home.home))
+    with loaded.forward([Feed(loaded.open(), text(20))]) as scored:
+        return scored.logits(0).copy()
+
+
+def test_variants_share_what_they_have_in_common(home: Home, whole: Weights) -> None:
+    wanted = rows(home, whole)
+    (file,) = home.files()
+    before = file.read_bytes()
+    derived = {
+        "exit": first_layers(whole, 2),
+        "w4": requantised(whole, "w4"),
+        "head": with_head(whole, [3, 5, 8]),
+        "both": with_head(requantised(whole, "w4"), [3, 5, 8]),
+        "other head": with_head(whole, [3, 5, 9]),
+    }
+    found, sizes = {}, {}
+    for name, model in derived.items():
+        known = set(home.files())
+        found[name] = rows(home, model)
+        new = set(home.files()) - known
+        sizes[name] = sum(path.stat().st_size for path in new)
+        assert len(new) == (name != "exit")
+    assert sizes["head"] < sizes["w4"] < len(before)
+    assert file.read_bytes() == before
+    home.forget()
+    gone = Weights(home.source, "gguf", home.spec, home.tensors, {})
+    again = {
+        "exit": first_layers(gone, 2),
+        "w4": requantised(gone, "w4"),
+        "head": with_head(gone, [3, 5, 8]),
+        "both": with_head(requantised(gone, "w4"), [3, 5, 8]),
+        "other head": with_head(gone, [3, 5, 9]),
+    }
+    for name, model in again.items():
+        assert np.array_equal(rows(home, model), found[name])
+    assert np.array_equal(rows(home, gone), wanted)
+    assert len({row.tobytes() for row in found.values()}) == len(found)
+
+
+def test_a_variant_alone_has_all_it_needs(home: Home, whole: Weights) -> None:
+    model = with_head(first_layers(whole, 2), [3, 5, 8])
+    first = rows(home, model)
+    assert len(home.files()) == 1
+    home.forget()
+    gone = Weights(home.source, "gguf", home.spec, home.tensors, {})
+    assert np.array_equal(rows(home, with_head(first_layers(gone, 2), [3, 5, 8])), first)
+    assert not np.array_equal(rows(home, gone)[:, [3, 5, 8]], first)
+    assert len(home.files()) == 2
