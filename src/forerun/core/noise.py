@@ -150,9 +150,11 @@ class Stream:
         if len(near) < count:
             ids = np.flatnonzero(scores > -np.inf)
         else:
-            likely = near[_largest(coarse[near], count)]
-            bound = float(np.min(self._sums(scores, likely, coarse, position)))
-            near = near[coarse[near] >= _coarse_threshold(bound - best)]
+            words = coarse if len(near) == len(coarse) else coarse[near]
+            likely = near[_large(words, count)]
+            sums = self._sums(scores, likely, coarse, position)
+            bound = float(np.partition(sums, len(sums) - count)[len(sums) - count])
+            near = near[words >= _coarse_threshold(bound - best)]
             # The border between near and far is rounded to the scores' precision; the slack covers that.
             far = np.flatnonzero(coarse >= _coarse_threshold(bound - best + _NEAR - _BORDER))
             ids = np.union1d(near, far[scores[far] > -np.inf])
@@ -165,11 +167,13 @@ class Stream:
         return scores[ids].astype(np.float64) + self.gumbel(position, ids, coarse[ids])
 
 
-def _largest(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
-    """Where the `count` largest words are."""
+def _large(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:
+    """Where at least `count` large words are: the largest one, or about those that so many words have above a level."""
     if count == 1:
         return np.array([np.argmax(words)])
-    return np.argpartition(words, len(words) - count)[len(words) - count :]
+    share = (4 * count + 16) / len(words)
+    found = np.flatnonzero(words >= int(2.0**32 * (1.0 - share))) if share < 1.0 else np.arange(len(words))
+    return found if len(found) >= count else np.argpartition(words, len(words) - count)[len(words) - count :]
 
 
 def _coarse_threshold(needed: float) -> int:

@@ -24,6 +24,9 @@ from forerun.errors import BackendError, SamplingError
 
 Scores = NDArray[np.float32]
 
+# Truncation looks at the ids within these distances of the best first: any values give the same result, these are fast.
+_NEAR = (4.0, 12.0, math.inf)
+
 
 @dataclass(frozen=True)
 class Sampling:
@@ -260,35 +263,51 @@ def _truncate(row: Scores, sampling: Sampling) -> Scores:
     if sampling.min_p > 0.0:
         row = np.where(row >= row.max() + np.float32(math.log(sampling.min_p)), row, np.float32(-np.inf))
     if 0 < sampling.top_k < len(row):
-        kth = np.partition(row, len(row) - sampling.top_k)[len(row) - sampling.top_k]
-        above = row > kth
-        ties = np.flatnonzero(row == kth)[: sampling.top_k - int(above.sum())]
-        above[ties] = True
-        row = np.where(above, row, np.float32(-np.inf))
+        row = _only(row, _largest(row, sampling.top_k))
     if sampling.top_p < 1.0:
-        kept = np.full_like(row, -np.inf)
-        ids = _nucleus(row, sampling.top_p)
-        kept[ids] = row[ids]
-        row = kept
+        row = _only(row, _nucleus(row, sampling.top_p))
     return row
 
 
+def _only(row: Scores, ids: NDArray[np.int64]) -> Scores:
+    kept = np.full_like(row, -np.inf)
+    kept[ids] = row[ids]
+    return kept
+
+
+def _largest(row: Scores, count: int) -> NDArray[np.int64]:
+    """The ids of the `count` highest scores, ties to the lower id. Looks closely at those near the best if they suffice."""
+    best = float(row.max())
+    ids: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+    for distance in _NEAR:
+        ids = np.flatnonzero(row >= best - distance)
+        if len(ids) >= count:
+            break
+    values = row[ids]
+    if len(ids) <= count:
+        return ids
+    return _down_to(ids, values, np.partition(values, len(values) - count)[len(values) - count], count)
+
+
 def _nucleus(row: Scores, top_p: float) -> NDArray[np.int64]:
-    """Smallest set of most likely ids whose mass reaches top_p. Sorts only as many ids as it needs."""
-    weights = np.exp(row.astype(np.float64) - float(row.max()))
-    needed = top_p * float(weights.sum())
-    count = 256
-    while True:
-        if count < len(row):
-            # Every id at least as likely as the count-th, ties included, so that ties fall to the lower id.
-            ids = np.flatnonzero(row >= np.partition(row, len(row) - count)[len(row) - count])
-        else:
-            ids = np.arange(len(row))
-        ids = ids[np.argsort(-weights[ids], kind="stable")]
-        mass = np.cumsum(weights[ids])
-        if mass[-1] >= needed or len(ids) == len(row):
-            return ids[: int(np.searchsorted(mass, needed)) + 1]
-        count *= 8
+    """Smallest set of most likely ids whose mass reaches top_p. Sorts only those near the best if they suffice."""
+    ids = np.flatnonzero(row > -np.inf)
+    values = row[ids]
+    best = float(values.max())
+    needed = top_p * float(np.exp(values.astype(np.float64) - best).sum())
+    for distance in _NEAR:
+        falling = np.sort(values[values >= best - distance])[::-1]
+        mass = np.cumsum(np.exp(falling.astype(np.float64) - best))
+        if mass[-1] >= needed:
+            break
+    count = min(int(np.searchsorted(mass, needed)) + 1, len(falling))
+    return _down_to(ids, values, falling[count - 1], count)
+
+
+def _down_to(ids: NDArray[np.int64], values: Scores, last: np.float32, count: int) -> NDArray[np.int64]:
+    """The `count` ids whose values are at least `last`, the lower ones of those that equal it."""
+    above = ids[values > last]
+    return np.concatenate([above, ids[values == last][: count - len(above)]])
 
 
 def _check(row: Scores) -> None:
