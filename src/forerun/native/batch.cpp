@@ -218,7 +218,9 @@ void Batch::store(std::size_t index) {
       kernels.rotate(from, cosines, sines, half, 1.0f, dim, key);
       std::memcpy(value, v + r * kv_size + std::size_t(head) * head_dim, head_dim * sizeof(float));
       std::fill(value + head_dim, value + dim, 0.0f);
-      kernels.store_kv(key, value, dim, kv.half, int(place % kPagePositions), to + kv.k_offset(int(index), head), to + kv.v_offset(int(index), head));
+      if (!kernels.store_kv(key, value, dim, kv.half, int(place % kPagePositions), to + kv.offset(int(index), head)))
+        throw PassError(kv.half ? "keys or values do not fit fp16: use kv_dtype fp32, or get the file again if it is damaged"
+                                : "the model computed something that is not a number: the file may be damaged, get it again");
     }
   });
 }
@@ -241,8 +243,8 @@ void Batch::attend(std::size_t index) {
       task.dim = int(dim);
       task.head_dim = int(head_dim);
       task.half = kv.half;
-      task.k_offset = kv.k_offset(int(index), item.head);
-      task.v_offset = kv.v_offset(int(index), item.head);
+      task.offset = kv.offset(int(index), item.head);
+      task.panel = kv.panel();
       task.pages = chunk.feed->pages.data();
       task.drafts = chunk.feed->draft_pages.data();
       task.base = chunk.feed->base();
@@ -310,7 +312,7 @@ void Batch::output() {
     float* to = h_ + i * width;
     model_.kernels->rms_norm(x_ + wanted[i] * width, model_.norm.data(), shape_.norm_eps, width, to);
     if (!std::all_of(to, to + width, [](float f) { return std::isfinite(f); }))
-      throw PassError("the model computed something that is not a number; its weights may be damaged, or need kv_dtype fp32");
+      throw PassError("the model computed something that is not a number: the file may be damaged, get it again");
   }
   quantise_rows(*model_.linear, h_, width, wanted.size(), width, model_.activations, model_.pool);
   LinearTask task{&model_.output(), logits_ + std::size_t(first) * outputs, outputs, nullptr, false};

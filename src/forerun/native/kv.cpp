@@ -10,14 +10,16 @@ constexpr std::align_val_t kAlignment{64};
 
 template <typename T>
 void copy_slot(const KvShape& shape, const std::byte* from, int from_slot, std::byte* to, int to_slot) {
-  const size_t panels = size_t(shape.layers) * shape.kv_heads;
-  for (size_t i = 0; i < panels; ++i) {
-    const auto* k_from = reinterpret_cast<const T*>(from + i * 2 * shape.panel());
-    auto* k_to = reinterpret_cast<T*>(to + i * 2 * shape.panel());
-    for (int d = 0; d < shape.dim; ++d) k_to[size_t(d) * kPagePositions + to_slot] = k_from[size_t(d) * kPagePositions + from_slot];
-    const size_t v = size_t(shape.dim) * kPagePositions;
-    std::memcpy(k_to + v + size_t(to_slot) * shape.dim, k_from + v + size_t(from_slot) * shape.dim,
-          size_t(shape.dim) * sizeof(T));
+  const size_t heads = size_t(shape.layers) * shape.kv_heads, panel = size_t(shape.dim) * kPagePositions;
+  for (size_t i = 0; i < heads; ++i, from += shape.head_bytes(), to += shape.head_bytes()) {
+    const auto* k_from = reinterpret_cast<const T*>(from);
+    auto* k_to = reinterpret_cast<T*>(to);
+    for (int d = 0; d < shape.dim; ++d) k_to[d * kPagePositions + to_slot] = k_from[d * kPagePositions + from_slot];
+    std::memcpy(k_to + panel + size_t(to_slot) * shape.dim, k_from + panel + size_t(from_slot) * shape.dim, size_t(shape.dim) * sizeof(T));
+    if (!shape.half) continue;
+    const auto* peaks_from = reinterpret_cast<const float*>(k_from + 2 * panel);
+    auto* peaks_to = reinterpret_cast<float*>(k_to + 2 * panel);
+    for (int side : {0, kPagePositions}) peaks_to[side + to_slot] = peaks_from[side + from_slot];
   }
 }
 }  // namespace
@@ -110,11 +112,11 @@ void Sequence::snapshot(int layer, std::byte* keys, std::byte* values) const {
   const size_t element = shape.element(), row = size_t(shape.dim) * element;
   for (int head = 0; head < shape.kv_heads; ++head)
     for (int64_t p = 0; p < length_; ++p, keys += row, values += row) {
-      const std::byte* from = page(p / kPagePositions);
+      const std::byte* from = page(p / kPagePositions) + shape.offset(layer, head);
       const size_t slot = size_t(p % kPagePositions);
       for (size_t d = 0; d < size_t(shape.dim); ++d)
-        std::memcpy(keys + d * element, from + shape.k_offset(layer, head) + (d * kPagePositions + slot) * element, element);
-      std::memcpy(values, from + shape.v_offset(layer, head) + slot * row, row);
+        std::memcpy(keys + d * element, from + (d * kPagePositions + slot) * element, element);
+      std::memcpy(values, from + shape.panel() + slot * row, row);
     }
 }
 

@@ -2,7 +2,8 @@
 //
 // A page holds, for each layer and KV head, K transposed ([dim][64], after RoPE) and then V ([64][dim]): one load then
 // brings 16 neighbouring positions of one dimension of K, and 16 dimensions of one position of V. `dim` is the head's
-// size rounded up to 16; the padding is zero.
+// size rounded up to 16; the padding is zero. With fp16, the largest magnitudes of each position's K and V follow (64
+// floats each): attention turns both into integers.
 #pragma once
 
 #include <cstddef>
@@ -31,9 +32,9 @@ struct KvShape {
 
   size_t element() const { return half ? 2 : 4; }
   size_t panel() const { return size_t(dim) * kPagePositions * element(); }  // K or V of one layer and head
-  size_t page() const { return size_t(layers) * kv_heads * 2 * panel(); }
-  size_t k_offset(int layer, int head) const { return (size_t(layer) * kv_heads + head) * 2 * panel(); }
-  size_t v_offset(int layer, int head) const { return k_offset(layer, head) + panel(); }
+  size_t head_bytes() const { return 2 * panel() + (half ? 2 * kPagePositions * sizeof(float) : 0); }
+  size_t page() const { return size_t(layers) * kv_heads * head_bytes(); }
+  size_t offset(int layer, int head) const { return (size_t(layer) * kv_heads + head) * head_bytes(); }
 };
 
 struct Page {

@@ -63,22 +63,39 @@ void rotate(const float* x, const float* cosines, const float* sines, size_t hal
   for (size_t i = 2 * half; i < dim; i++) out[i] = 0.0f;
 }
 
-void store_kv(const float* k, const float* v, size_t dim, bool half, int slot, std::byte* k_panel, std::byte* v_panel) {
+// The largest magnitude of sixteen numbers, as bits: for numbers without sign their order is that of integers.
+FORERUN_INLINE I16 larger(I16 peak, F16 x) { return max(peak, as_int(absolute(x))); }
+
+bool store_kv(const float* k, const float* v, size_t dim, bool half, int slot, std::byte* to) {
+  const size_t panel = dim * kPagePositions;
+  I16 peaks[2] = {broadcast(int32_t(0)), broadcast(int32_t(0))};
   if (half) {
-    uint16_t* keys = (uint16_t*)k_panel;
-    uint16_t* values = (uint16_t*)v_panel + (size_t)slot * dim;
+    uint16_t *keys = (uint16_t*)to, *values = keys + panel + (size_t)slot * dim;
     for (size_t d = 0; d < dim; d += 16) {
       uint16_t t[16];
       store_half(t, load(k + d));
+      peaks[0] = larger(peaks[0], load_half(t));
       for (size_t i = 0; i < 16; i++) keys[(d + i) * kPagePositions + slot] = t[i];
       store_half(values + d, load(v + d));
+      peaks[1] = larger(peaks[1], load_half(values + d));
     }
-    return;
+  } else {
+    float *keys = (float*)to, *values = keys + panel + (size_t)slot * dim;
+    for (size_t d = 0; d < dim; d += 16) {
+      peaks[0] = larger(peaks[0], load(k + d));
+      peaks[1] = larger(peaks[1], load(v + d));
+    }
+    for (size_t d = 0; d < dim; d++) keys[d * kPagePositions + slot] = k[d];
+    memcpy(values, v, dim * sizeof(float));
   }
-  float* keys = (float*)k_panel;
-  float* values = (float*)v_panel + (size_t)slot * dim;
-  for (size_t d = 0; d < dim; d++) keys[d * kPagePositions + slot] = k[d];
-  memcpy(values, v, dim * sizeof(float));
+  bool finite = true;
+  for (int i = 0; i < 2; i++) {
+    const uint32_t bits = (uint32_t)max_of(peaks[i]);
+    const bool good = bits < 0x7f800000u;
+    finite = finite && good;
+    if (half) ((float*)((uint16_t*)to + 2 * panel))[i * kPagePositions + slot] = good ? float_of(bits) : 0.0f;
+  }
+  return finite;
 }
 
 }  // namespace

@@ -31,7 +31,7 @@ struct AttentionTask {
   int dim = 0;                          // padded size of a head
   int head_dim = 0;
   bool half = true;                     // fp16 keys and values
-  std::size_t k_offset = 0, v_offset = 0;  // of this layer and head in a page
+  std::size_t offset = 0, panel = 0;    // where this layer and head lie in a page: K, V, and the magnitudes of both
   const std::byte* const* pages = nullptr;   // positions [0, base)
   const std::byte* const* drafts = nullptr;  // nodes, 64 to a page
   std::int64_t base = 0;
@@ -53,8 +53,9 @@ struct PassKernels {
   void (*gelu_gate)(float* gate, const float* up, std::size_t n);
   // Rotates pairs (d, d + half) of one head in place; out = rotated * factor, padded with zeros to `dim`.
   void (*rotate)(const float* x, const float* cosines, const float* sines, std::size_t half, float factor, std::size_t dim, float* out);
-  // Stores one position of K ([dim][64], column `slot`) and V ([64][dim], row `slot`) of one head.
-  void (*store_kv)(const float* k, const float* v, std::size_t dim, bool half, int slot, std::byte* k_panel, std::byte* v_panel);
+  // Stores one position of K ([dim][64], column `slot`) and V ([64][dim], row `slot`) of one head, and with `half` their
+  // largest magnitudes. False if one of the stored numbers is not finite.
+  bool (*store_kv)(const float* k, const float* v, std::size_t dim, bool half, int slot, std::byte* to);
   // Floats of scratch that `attend` needs for `queries` = rows * group.
   std::size_t (*attend_scratch)(std::size_t queries, std::size_t dim, std::size_t nodes);
   // Segments [from, to) in order. With `partials` null, finished rows are written to `out`; else each segment's partial

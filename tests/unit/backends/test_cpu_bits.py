@@ -158,6 +158,25 @@ def test_trees_across_pages_and_segments(name: str, boundary: int) -> None:
             assert same(scored.logits(0), np.stack(wanted))
 
 
+@pytest.mark.parametrize("before", [1, 5, 60, 64, 100, 250])
+def test_windows_shorter_than_a_draft(before: int) -> None:
+    """Deep nodes see nothing but nodes: no key of theirs lies in a page."""
+    tokens = text(before + 40, before)
+    wanted, _ = oracle("gemma3-windows", "fp16", tokens, isas()[-1])
+    for isa, threads, kv_dtype in [
+        (isa, threads, kv) for isa in isas() for threads in (1, 2) for kv in ("fp16", "fp32")
+    ]:
+        model = model_of("gemma3-windows", isa, threads, kv_dtype)
+        kv = model.open()
+        feed_in_chunks(model, kv, tokens[: before - 1], 64)
+        with model.forward([Feed(kv, tokens[before - 1 : before], Draft.chain(tokens[before:]))]) as scored:
+            rows = scored.logits(0).copy()
+        if kv_dtype == "fp16":
+            assert same(rows, wanted[before - 1 :])
+        else:
+            assert same(rows, oracle("gemma3-windows", "fp32", tokens, isas()[-1])[0][before - 1 :])
+
+
 def test_forerun_isa_forces_an_instruction_set() -> None:
     code = "from forerun.backends.cpu import _core; print(_core.active_isa())"
     run = [sys.executable, "-c", code]
