@@ -81,3 +81,24 @@ def qwen_pair() -> Iterator[tuple[LLM, LLM]]:
 @SAMPLINGS
 def test_the_qwen_pair_on_a_sample(qwen_pair: tuple[LLM, LLM], sampling: dict[str, Any]) -> None:
     assert check(qwen_pair, [PROMPTS["qa"], PROMPTS["translation"]], 2, {"max_tokens": 12, **sampling}) > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "draft", "note"),
+    [
+        ("smollm2-135m", "self:int4", ""),
+        ("smollm2-135m", "self:exit=12@w8@head=8k", ""),
+        ("smollm2-135m", "model:qwen2.5-coder-0.5b@w4", "among the shared tokens (TLI)"),
+        ("qwen2.5-coder-0.5b", "model:smollm2-135m", "as text that is read again (SLEM)"),
+        ("qwen2.5-coder-0.5b", "self:int4@head=16k<suffix", ""),
+    ],
+)
+def test_copies_and_strangers_as_draft_models(model: str, draft: str, note: str) -> None:
+    with loaded(model, draft, 4) as llms:
+        assert llms[0].assembly.draft == draft
+        assert note in "".join(llms[0].assembly.notes)
+        assert len(llms[0].assembly.notes) == bool(note)
+        accepted = 0
+        for sampling in ({"temperature": 0.0}, {"temperature": 0.8, "seed": 7}):
+            accepted += check(llms, [PROMPTS["qa"], PROMPTS["coding"]], 2, {"max_tokens": 16, **sampling})
+        assert accepted > 0

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from forerun.weights.tokenizer import Tokenizer
 
 # Shared tokens make up at least this much of ordinary text where a model of another vocabulary drafts among them alone.
-ENOUGH_SHARED = 0.75
+# SmolLM2 for Qwen2.5 shares 80 %, and SLEM gets 2.13 tokens a round where TLI gets 2.00 (2.03 and 1.98 at temperature 0.8).
+ENOUGH_SHARED = 0.9
 # What `auto` makes of a draft model.
 CHEAP = "@w4@head=32k"
 
