@@ -29,8 +29,8 @@ class SuffixAutomaton:
         self.link = array("i", [-1])
         self.count = array("i", [0])  # how often a state's strings occurred
         self._seen = array("i", [0])  # when last
-        self._token = array("i", [-1])  # the only successor's token, or -1
-        self._next = array("i", [0])  # and state; START where there is none: nothing leads to it
+        self.only = array("i", [-1])  # the only successor's token, or -1
+        self.after = array("i", [0])  # and state; START where there is none: nothing leads to it
         self._more: dict[int, dict[int, int]] = {}
         self.clock = 0  # how many tokens were read
 
@@ -39,8 +39,8 @@ class SuffixAutomaton:
 
     def step(self, state: int, token: int) -> int:
         """The state after `token`, START where it never followed."""
-        if self._token[state] == token:
-            return self._next[state]
+        if self.only[state] == token:
+            return self.after[state]
         more = self._more.get(state)
         return more.get(token, START) if more is not None else START
 
@@ -91,9 +91,9 @@ class SuffixAutomaton:
 
     def likeliest(self, state: int, most: int) -> list[tuple[int, int, int]]:
         """At most `most` of (count, token, state) that followed a state: most frequent, then most recent first."""
-        token = self._token[state]
+        token = self.only[state]
         if token >= 0:
-            after = self._next[state]
+            after = self.after[state]
             return [(self.count[after], token, after)]
         more = self._more.get(state)
         if more is None:
@@ -109,8 +109,8 @@ class SuffixAutomaton:
         self.link.append(-1)
         self.count.append(0)
         self._seen.append(0)
-        self._token.append(-1)
-        self._next.append(START)
+        self.only.append(-1)
+        self.after.append(START)
         return len(self.length) - 1
 
     def _lead(self, state: int, token: int, after: int) -> None:
@@ -118,18 +118,18 @@ class SuffixAutomaton:
         more = self._more.get(state)
         if more is not None:
             more[token] = after
-        elif self._token[state] in (-1, token):
-            self._token[state], self._next[state] = token, after
+        elif self.only[state] in (-1, token):
+            self.only[state], self.after[state] = token, after
         else:
-            self._more[state] = {self._token[state]: self._next[state], token: after}
-            self._token[state] = -1
+            self._more[state] = {self.only[state]: self.after[state], token: after}
+            self.only[state] = -1
 
     def _clone(self, at: int, token: int, found: int) -> int:
         """Split off the strings of `found` that end a string of `at` and `token`: they now occur more often."""
         state = self._new(self.length[at] + 1)
         self.link[state], self.link[found] = self.link[found], state
         self.count[state], self._seen[state] = self.count[found], self._seen[found]
-        self._token[state], self._next[state] = self._token[found], self._next[found]
+        self.only[state], self.after[state] = self.only[found], self.after[found]
         if found in self._more:
             self._more[state] = dict(self._more[found])
         while at != -1 and self.step(at, token) == found:

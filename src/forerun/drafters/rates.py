@@ -13,18 +13,18 @@ class Rates:
     """One rate per kind, a small integer.
 
     priors: the rate of each kind before anything was seen, in (0, 1). weight: how many observations a prior is worth.
-    memory: the most observations a kind remembers; then old ones fade.
+    memory: the most observations a kind remembers; then old ones fade. `values` is the rate of each kind now.
     """
 
     def __init__(self, priors: Iterable[float], *, weight: float = 6.0, memory: float = 400.0) -> None:
-        self._rates = list(priors)
-        self._seen = [weight] * len(self._rates)
+        self.values = list(priors)
+        self._seen = [weight] * len(self.values)
         self._memory = memory
 
     def __getitem__(self, kind: int) -> float:
-        return self._rates[kind]
+        return self.values[kind]
 
     def note(self, kind: int, hit: bool) -> None:
         """Count one guess of a kind."""
         seen = self._seen[kind] = min(self._seen[kind] + 1.0, self._memory)
-        self._rates[kind] += ((1.0 if hit else 0.0) - self._rates[kind]) / seen
+        self.values[kind] += ((1.0 if hit else 0.0) - self.values[kind]) / seen

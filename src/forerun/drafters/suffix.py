@@ -70,6 +70,7 @@ class View:
 
     def __init__(self, source: int, index: SuffixAutomaton, guesses: Guesses) -> None:
         self._source, self.index, self._guesses = source, index, guesses
+        self._first = _FIRST[source]
         self.match: Match = (START, 0)
         # What followed the state looked at last: it is asked for again when the next token is learnt.
         self._looked = self._when = -1
@@ -78,7 +79,7 @@ class View:
     def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
         """(token, score, state after) of what followed, likeliest first."""
         followed, total = self._followed(state)
-        rates, source = self._guesses.rates, self._source
+        rates, source = self._guesses.rates.values, self._source
         ranked = [(token, rates[kind(source, length, count, total)], after) for count, token, after in followed]
         if len(ranked) > 1:
             ranked.sort(key=_score, reverse=True)
@@ -113,6 +114,14 @@ class View:
         state, length, left = place
         if left == 0:
             return []
+        index = self.index
+        token = index.only[state]
+        if token >= 0:  # most states have one successor, and most of the time is spent here
+            after = index.after[state]
+            count = index.count[after]
+            first = self._first[length if length < 17 else 16]
+            score = self._guesses.rates.values[first + (count if count < 3 else 3)]
+            return [(token, score, (after, length + 1, left - 1))]
         return [(token, score, (after, length + 1, left - 1)) for token, score, after in self.guesses(state, length)]
 
 
