@@ -31,7 +31,7 @@ def test_the_matrix_is_kept_and_found_again(cli: Cli, tmp_path: Path, model: str
     assert first.json["token_ids"] == second.json["token_ids"]
     (file,) = (tmp_path / "memory").glob("*.matrix.npz")
     assert len(Matrix.load(file)) > 5
-    accepted = [ran.json["metrics"]["spec_decode"]["num_accepted_tokens"] for ran in (first, second)]
+    accepted = [ran.json["metrics"]["speculative_decoding"]["num_accepted_draft_tokens"] for ran in (first, second)]
     assert accepted[1] > accepted[0]
 
 
