@@ -9,7 +9,7 @@ import time
 import forerun
 from forerun.models import TerminalProgress
 
-QUESTION = "Write a Python function that returns the largest of three numbers."
+QUESTION = "Write a Python function that returns the largest of three numbers, with an example."
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 draft = sys.argv[2] if len(sys.argv) > 2 else "auto"
@@ -19,7 +19,7 @@ def answer(draft: str, show: bool) -> tuple[forerun.Completion, float]:
     """The answer and the seconds that it took, loading not included."""
     with forerun.LLM.load(model, draft=draft, progress=TerminalProgress()) as llm:
         started = time.perf_counter()
-        stream = llm.stream(QUESTION, max_tokens=200)
+        stream = llm.stream(QUESTION, max_tokens=256)
         for chunk in stream:
             if show:
                 print(chunk.text, end="", flush=True)
