@@ -21,7 +21,9 @@ from forerun.core.draft import Draft
 from forerun.core.mixtures import RULES
 from forerun.core.protocols import Feed, Model
 from forerun.core.stats import Stats
+from forerun.errors import CompositionError
 from forerun.llm import LLM
+from forerun.weights.vocabulary import compare
 
 TARGET, DRAFTER, LOSSLESS, PLAIN = "target", "drafter", "lossless", "plain"
 # Tokens read in one pass, and tokens judged in one pass (each has a row of logits).
@@ -133,6 +135,11 @@ def assemble(target: Source, drafter: Source, chosen: Sequence[Method], nodes: i
 
     Raises CompositionError for models of different vocabularies, UsageError for a wrong rule or strength.
     """
+    report = compare(target.tokenizer, drafter.tokenizer)
+    if not report.shared:
+        raise CompositionError(
+            f"{drafter.name} cannot draft for {target.name} in a cascade, which mixes their laws: {report.describe()}."
+        )
     draft = f'model:"{drafter.name}"'
     partners = {drafter.name: drafter}
 
@@ -146,8 +153,8 @@ def assemble(target: Source, drafter: Source, chosen: Sequence[Method], nodes: i
         plan = Plan(draft=draft, cascade=cascade, num_speculative_tokens=nodes, keep_prefixes=0)
         return LLM(build(plan, target, partners))
 
-    # The pair is tried first: what cannot work together is said before anything runs.
-    return {method: made(method) for method in sorted(chosen, key=lambda method: method.kind != LOSSLESS)}
+    # The rules are built first: a wrong one is said before anything runs.
+    return {method: made(method) for method in sorted(chosen, key=lambda method: method.alpha is None)}
 
 
 def run_sweep(

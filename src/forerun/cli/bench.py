@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,6 +16,7 @@ from forerun.errors import UsageError
 if TYPE_CHECKING:
     from forerun.bench.methods import Row, Run
     from forerun.bench.passes import PassTable
+    from forerun.build import Plan
 
 bench = typer.Typer(help="Measure passes and drafting methods on this machine, as pairs in one run.")
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
@@ -36,13 +38,15 @@ def passes(
     from forerun.bench.limits import limits_of
     from forerun.bench.passes import Ours, measure_passes
     from forerun.bench.peers import LlamaCpp, Peer
+    from forerun.build import find_model
 
     sizes, contexts = _numbers("rows", rows), _numbers("context", context)
     if peer not in (None, "llamacpp"):
         raise UsageError(f"unknown peer {peer!r}; known: llamacpp.")
     if repeats < 1:
         raise UsageError(f"--repeats is {repeats}; it must be at least 1.")
-    source, path = _source(model, backend, threads, max(contexts) + max(sizes) + 8)
+    plan, path = _plan(model, backend, threads, max(contexts) + max(sizes) + 8)
+    source = find_model(plan.model, plan)
     loaded = source.model
     engines: list[Peer] = [Ours(loaded)]
     if peer is not None:
@@ -82,16 +86,15 @@ def methods(
 ) -> int:
     """Run each prompt under each method in turn on one loaded target; the same text is checked before any time counts."""
     from forerun.bench.methods import PLAIN, run_methods, tabulate
-    from forerun.build import Plan, build
+    from forerun.build import build, find_model
     from forerun.llm import LLM
 
     names = list(dict.fromkeys([PLAIN, *methods.split()]))
     questions = _questions(prompts, per_category)
-    source, _ = _source(model, backend, threads, None)
+    plan, _ = _plan(model, backend, threads, None)
+    source = find_model(plan.model, plan)
     asks = {
-        name: LLM(
-            build(Plan(draft=name, backend=backend, threads=threads, keep_prefixes=0, remember="nothing"), source)
-        ).generate
+        name: LLM(build(replace(plan, draft=name, keep_prefixes=0, remember="nothing"), source)).generate
         for name in names
     }
     runs: list[Run] = []
@@ -111,14 +114,15 @@ def methods(
     return 1 if any(row.different for row in table) else 0
 
 
-def _source(model: str | None, backend: str, threads: int | None, context: int | None) -> tuple[Any, Path]:
-    from forerun.build import Plan, find_model
+def _plan(model: str | None, backend: str, threads: int | None, context: int | None) -> tuple[Plan, Path]:
+    """What the options ask for, and where the model's file lies (nowhere for the toy)."""
+    from forerun.build import Plan
     from forerun.models import DEFAULT_MODEL, TerminalProgress, resolve
 
     name, progress = model or DEFAULT_MODEL, TerminalProgress()
     plan = Plan(model=name, backend=backend, threads=threads, context=context, progress=progress)
     path = Path() if backend == "toy" or name == "toy" else resolve(name, progress)
-    return find_model(name, plan), path
+    return plan, path
 
 
 def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
