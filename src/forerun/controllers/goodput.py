@@ -30,19 +30,26 @@ _MARGIN = 1.01
 _DEEPEST = 8
 # What such a drafter is believed to earn before it has run: tokens a round, in plain passes.
 _BELIEVED_TOKENS, _BELIEVED_COST = 2.4, 1.7
-# How fast the mean cost of a level moves.
+# How fast the mean costs of a level and of a token read move.
 _PACE = 0.08
+# Reading one more token of a text is believed to cost such a drafter this share of a plain pass.
+_BELIEVED_READING = 0.04
+# A text is believed to go on for at least this many tokens, or for as many as it has already.
+_HORIZON = 48
+# So few unread tokens ride along in the first level.
+_FREE = 8
 
 
 @dataclass
 class Held:
     """What is remembered of one request: its gate, its last draft (also what was not verified), and its dear drafter's
-    earnings; `spent` is what that took of this round."""
+    earnings; `spent` is what that took of this round, and `read` how many tokens of the text it has read."""
 
     gate: Gate
     earnings: Earnings
     draft: Draft = EMPTY
     spent: float = 0.0
+    read: int = 0
 
 
 class Goodput:
@@ -60,6 +67,9 @@ class Goodput:
         self._held: dict[int, Held] = {}
         self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
         self._level = 0.0
+        self._reading = _BELIEVED_READING * curve(1)
+        # Seconds of this round that went into reading text: paid once for all rounds to come.
+        self._caught_up = 0.0
 
     def budgets(self, live: Sequence[Request]) -> list[int]:
         return [self.nodes] * len(live)
@@ -71,7 +81,7 @@ class Goodput:
             draft if len(draft) and self._of(request).gate.allows() else EMPTY
             for request, draft in zip(live, drafts, strict=True)
         ]
-        kept = self._best(len(live), open_, seconds)
+        kept = self._best(len(live), open_, max(0.0, seconds - self._caught_up))
         return [draft.keep(sorted(nodes)) for draft, nodes in zip(open_, kept, strict=True)]
 
     def depth(self, request: Request, cheap: Draft) -> int:
@@ -80,6 +90,13 @@ class Goodput:
         if not held.gate.open:
             return 0
         in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
+        # What it has not read of the text must be read first, and the gain on what is still to come must pay for that.
+        unread = max(0, len(request.tokens) - held.read - _FREE)
+        horizon = max(_HORIZON, request.generated)
+        horizon = horizon if request.remaining is None else min(horizon, request.remaining)
+        gain = horizon * (1.0 / in_hand - 1.0 / held.earnings.rate)
+        if unread * self._reading > max(gain, self.curve(1)):
+            return 0
         return min(_DEEPEST, self.nodes) if held.earnings.worth(_MARGIN * in_hand) else 0
 
     def threshold(self) -> float:
@@ -90,9 +107,17 @@ class Goodput:
     def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
         """What the dear drafter proposed, and in which time."""
         levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
-        self._level += (_PACE if self._level else 1.0) * (seconds / levels - self._level)
-        for request, draft in zip(requests, drafts, strict=True):
-            self._of(request).spent = seconds if len(draft) else 0.0
+        asked = [request for request, draft in zip(requests, drafts, strict=True) if len(draft)]
+        unread = sum(max(0, len(request.tokens) - self._of(request).read - _FREE) for request in asked)
+        if unread > 8 * _FREE and self._level:
+            self._reading += 4 * _PACE * (max(0.0, seconds - levels * self._level) / unread - self._reading)
+        self._caught_up = min(unread * self._reading, 0.95 * seconds)
+        seconds -= self._caught_up
+        if unread <= 8 * _FREE:
+            self._level += (_PACE if self._level else 1.0) * (seconds / levels - self._level)
+        for request in asked:
+            held = self._of(request)
+            held.spent, held.read = seconds, len(request.tokens)
 
     def observe(self, outcomes: Sequence[Outcome]) -> None:
         if not outcomes:
@@ -101,13 +126,15 @@ class Goodput:
         seconds = outcomes[0].seconds
         self.curve.observe(rows, seconds.verify)
         decoding = [outcome for outcome in outcomes if outcome.decoded]
+        drafting = max(0.0, seconds.draft - self._caught_up)
+        self._caught_up = 0.0
         plain = self.curve(max(1, rows - sum(len(outcome.draft) for outcome in decoding)))
         for outcome in decoding:
             held = self._of(outcome.request)
             self.calibration.observe(held.draft, outcome.tokens)
             if len(outcome.draft):
                 # The pass is shared, so each request answers for the whole of it.
-                held.gate.observe(len(outcome.tokens) - (seconds.verify + seconds.draft) / plain)
+                held.gate.observe(len(outcome.tokens) - (seconds.verify + drafting) / plain)
             if held.spent:
                 # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
                 alone = self.curve(1 + len(outcome.draft)) + held.spent
