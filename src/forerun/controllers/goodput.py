@@ -30,23 +30,28 @@ _MARGIN = 1.01
 _DEEPEST = 8
 # What such a drafter is believed to earn before it has run: tokens a round, in plain passes.
 _BELIEVED_TOKENS, _BELIEVED_COST = 2.4, 1.7
+# The same of the cheap drafter that it stands beside.
+_CHEAP_TOKENS, _CHEAP_COST = 1.2, 1.05
 # How fast the mean costs of a level and of a token read move.
 _PACE = 0.08
 # Reading one more token of a text is believed to cost such a drafter this share of a plain pass.
 _BELIEVED_READING = 0.04
 # A text is believed to go on for at least this many tokens, or for as many as it has already.
 _HORIZON = 48
+# A text of which much would have to be read is watched for so many tokens first.
+_WATCHED = 8
 # So few unread tokens ride along in the first level.
 _FREE = 8
 
 
 @dataclass
 class Held:
-    """What is remembered of one request: its gate, its last draft (also what was not verified), and its dear drafter's
-    earnings; `spent` is what that took of this round, and `read` how many tokens of the text it has read."""
+    """What is remembered of one request: its gate, its last draft (also what was not verified), and what its dear drafter
+    and the cheap one earned; `spent` is what the dear one took of this round, `read` how much of the text it has read."""
 
     gate: Gate
     earnings: Earnings
+    cheap: Earnings
     draft: Draft = EMPTY
     spent: float = 0.0
     read: int = 0
@@ -66,6 +71,7 @@ class Goodput:
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
         self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
+        self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_COST * curve(1))
         self._level = 0.0
         self._reading = _BELIEVED_READING * curve(1)
         # Seconds of this round that went into reading text: paid once for all rounds to come.
@@ -90,14 +96,9 @@ class Goodput:
         if not held.gate.open:
             return 0
         in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
-        # What it has not read of the text must be read first, and the gain on what is still to come must pay for that.
-        unread = max(0, len(request.tokens) - held.read - _FREE)
-        horizon = max(_HORIZON, request.generated)
-        horizon = horizon if request.remaining is None else min(horizon, request.remaining)
-        gain = horizon * (1.0 / in_hand - 1.0 / held.earnings.rate)
-        if unread * self._reading > max(gain, self.curve(1)):
+        if not self._repays(request, held) or not held.earnings.worth(_MARGIN * in_hand):
             return 0
-        return min(_DEEPEST, self.nodes) if held.earnings.worth(_MARGIN * in_hand) else 0
+        return min(_DEEPEST, self.nodes)
 
     def threshold(self) -> float:
         """The chance below which a node is not worth another level of the dear drafter: its cost at today's rate."""
@@ -135,19 +136,28 @@ class Goodput:
             if len(outcome.draft):
                 # The pass is shared, so each request answers for the whole of it.
                 held.gate.observe(len(outcome.tokens) - (seconds.verify + drafting) / plain)
-            if held.spent:
-                # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
-                alone = self.curve(1 + len(outcome.draft)) + held.spent
-                for earnings in (held.earnings, self._earnings):
-                    earnings.add(len(outcome.tokens), alone)
+            # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
+            alone = self.curve(1 + len(outcome.draft)) + held.spent
+            for earnings in (held.earnings, self._earnings) if held.spent else (held.cheap, self._cheap):
+                earnings.add(len(outcome.tokens), alone)
             held.draft, held.spent = EMPTY, 0.0
 
     def forget(self, request: Request) -> None:
         self._held.pop(id(request), None)
 
+    def _repays(self, request: Request, held: Held) -> bool:
+        """Whether what the dear drafter has not read of the text is repaid by what it would gain on what is to come."""
+        cost = self._reading * max(0, len(request.tokens) - held.read - _FREE)
+        if cost <= self.curve(1):
+            return True
+        horizon = max(_HORIZON, request.generated)
+        horizon = horizon if request.remaining is None else min(horizon, request.remaining)
+        gain = horizon * (1.0 / held.cheap.rate - 1.0 / held.earnings.rate)
+        return request.generated >= _WATCHED and gain > cost
+
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
-            self._held[id(request)] = Held(Gate(), self._earnings.own())
+            self._held[id(request)] = Held(Gate(), self._earnings.own(), self._cheap.own())
         return self._held[id(request)]
 
     def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:

@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-from forerun.core.draft import Draft
+from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Drafter, DraftSession
 from forerun.core.request import Request
-from forerun.drafters.compose import Composed, ComposedSession, merge
+from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge
 
 
 class Judge(Protocol):
@@ -57,9 +57,36 @@ class Choice(Composed):
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
         self._judge.spent(requests, dear, time.perf_counter() - started)
+        dear = self._extended(sessions, paths, dear, budgets)
         return [
             merge([own, free], budget, self.name) if len(own) else free
             for own, free, budget in zip(dear, cheap, budgets, strict=True)
+        ]
+
+    def _extended(
+        self,
+        sessions: Sequence[DraftSession],
+        paths: Sequence[Sequence[int]],
+        drafts: Sequence[Draft],
+        budgets: Sequence[int],
+    ) -> list[Draft]:
+        """The dear drafts with the cheap drafter's continuation of their deepest node: it may find the text again there,
+        after a word that only the dear one could know."""
+        if not continues(self.parts[0]):
+            return list(drafts)
+        ends = [max(range(len(d)), key=d.depths.__getitem__, default=ROOT) for d in drafts]
+        after = [
+            (*path, *(draft.tokens[node] for node in draft.path_to(end)))
+            for path, draft, end in zip(paths, drafts, ends, strict=True)
+        ]
+        left = [
+            budget - len(draft) if len(draft) and draft.q is None else 0
+            for budget, draft in zip(budgets, drafts, strict=True)
+        ]
+        found = self._ask(0, sessions, after, left)
+        return [
+            hang(draft, end, more, self.name) if len(more) else draft
+            for draft, end, more in zip(drafts, ends, found, strict=True)
         ]
 
 

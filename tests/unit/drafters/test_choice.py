@@ -99,7 +99,8 @@ def test_what_both_say_is_one_node_and_no_draft_passes_its_budget() -> None:
     assert choice.name == "cheap|dear"
     [draft] = propose(choice, [ask()], [6])
     paths = {tuple(draft.tokens[step] for step in draft.path_to(node)) for node in range(len(draft))}
-    assert paths == {(5,), (5, 6), (5, 7)}
+    # The cheap one goes on after the deepest node of the dear one, within the budget.
+    assert paths == {(5,), (5, 6), (5, 7), (5, 7, 5), (5, 7, 5, 6)}
     [short] = propose(choice, [ask()], [2])
     assert (len(short), dear.budgets) == (2, [6, 2])
 
