@@ -38,8 +38,8 @@ _PACE = 0.08
 _BELIEVED_READING = 0.04
 # A text is believed to go on for at least this many tokens, or for as many as it has already.
 _HORIZON = 48
-# A text of which much would have to be read is watched for so many tokens first.
-_WATCHED = 8
+# A text whose reading costs more plain passes than this is watched for so many tokens first.
+_LONG, _WATCHED = 8.0, 8
 # So few unread tokens ride along in the first level.
 _FREE = 8
 
@@ -96,7 +96,7 @@ class Goodput:
         if not held.gate.open:
             return 0
         in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
-        if not self._repays(request, held) or not held.earnings.worth(_MARGIN * in_hand):
+        if not self._repays(request, held, in_hand) or not held.earnings.worth(_MARGIN * in_hand):
             return 0
         return min(_DEEPEST, self.nodes)
 
@@ -145,15 +145,17 @@ class Goodput:
     def forget(self, request: Request) -> None:
         self._held.pop(id(request), None)
 
-    def _repays(self, request: Request, held: Held) -> bool:
-        """Whether what the dear drafter has not read of the text is repaid by what it would gain on what is to come."""
+    def _repays(self, request: Request, held: Held, in_hand: float) -> bool:
+        """Whether what the dear drafter has not read of the text is repaid by what it would gain on what is to come: on
+        the draft in hand, or for a long text on what the cheap drafter has been seen to earn there."""
         cost = self._reading * max(0, len(request.tokens) - held.read - _FREE)
         if cost <= self.curve(1):
             return True
         horizon = max(_HORIZON, request.generated)
         horizon = horizon if request.remaining is None else min(horizon, request.remaining)
-        gain = horizon * (1.0 / held.cheap.rate - 1.0 / held.earnings.rate)
-        return request.generated >= _WATCHED and gain > cost
+        long = cost > _LONG * self.curve(1)
+        gain = horizon * (1.0 / (held.cheap.rate if long else in_hand) - 1.0 / held.earnings.rate)
+        return gain > cost and (not long or request.generated >= _WATCHED)
 
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
