@@ -126,6 +126,16 @@ NB_MODULE(_core, m) {
       if (isa_supported(isa)) names.emplace_back(isa_name(isa));
     return names;
   });
+  m.def("probe_bandwidth", [](unsigned threads) {
+    nb::gil_scoped_release unlocked;
+    Pool pool(threads);
+    return probe_bandwidth(pool);
+  }, "threads"_a, "Bytes a second that so many threads read from memory together.");
+  m.def("probe_integer_peak", [](unsigned threads) {
+    nb::gil_scoped_release unlocked;
+    Pool pool(threads);
+    return probe_integer_peak(linear_kernels(active_isa()), pool);
+  }, "threads"_a, "Multiply-adds of int8 a second of so many threads together.");
   m.def("checksum", [](Bytes data) {
     nb::gil_scoped_release unlocked;
     return checksum(data.data(), data.size());
