@@ -64,10 +64,12 @@ struct Cache {
   }
 };
 
-// Python's signal handlers get a turn about every 20 ms.
+// Python's signal handlers get a turn about every 20 ms, on the main thread: elsewhere Python runs none.
 class Signals {
  public:
+  explicit Signals(bool main_thread) : main_thread_(main_thread) {}
   void operator()() {
+    if (!main_thread_) return;
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(20)) return;
     last_ = now;
@@ -76,12 +78,13 @@ class Signals {
   }
 
  private:
+  bool main_thread_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 using FeedArguments = std::tuple<Cache*, std::vector<std::int32_t>, std::vector<std::int32_t>, std::vector<std::int32_t>, bool>;
 
-std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArguments> feeds, std::vector<int> hidden, bool every_row) {
+std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArguments> feeds, std::vector<int> hidden, bool every_row, bool main_thread) {
   std::vector<FeedInput> inputs;
   inputs.reserve(feeds.size());
   for (auto& [cache, forced, nodes, parents, logits] : feeds) {
@@ -91,7 +94,7 @@ std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArgu
   }
   auto pass = std::make_unique<Pass>(std::move(model), std::move(hidden), every_row);
   pass->prepare(std::move(inputs));
-  Signals signals;
+  Signals signals(main_thread);
   {
     nb::gil_scoped_release unlocked;
     pass->compute(signals);
@@ -233,7 +236,7 @@ NB_MODULE(_core, m) {
         auto sequence = model->open();
         return new Cache(std::move(model), std::move(sequence));
       }, nb::rv_policy::take_ownership)
-      .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false)
+      .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false, "main_thread"_a = false)
       .def_prop_ro("isa", [](Model& model) { return std::string(isa_name(model.isa)); })
       .def_prop_ro("kv_bytes", [](Model& model) { return model.pages().bytes(); })
       .def_prop_ro("threads", [](Model& model) { return model.pool.threads(); })

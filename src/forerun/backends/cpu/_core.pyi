@@ -85,6 +85,7 @@ class Model:
         feeds: Several[tuple[Sequence, Several[int], Several[int], Several[int], bool]],
         hidden: Several[int] = (),
         every_row: bool = False,
+        main_thread: bool = False,
     ) -> Pass: ...
     @property
     def isa(self) -> str: ...
