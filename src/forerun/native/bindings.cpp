@@ -31,10 +31,9 @@ Kind kind_of(std::uint32_t number) {
 // A sequence and the model it belongs to.
 struct Cache {
   std::shared_ptr<Model> model;
-  std::unique_ptr<Sequence> sequence;
+  std::shared_ptr<Sequence> sequence;
 
-  ~Cache() { close(); }
-  Cache(std::shared_ptr<Model> m, std::unique_ptr<Sequence> s) : model(std::move(m)), sequence(std::move(s)) {}
+  Cache(std::shared_ptr<Model> m, std::shared_ptr<Sequence> s) : model(std::move(m)), sequence(std::move(s)) {}
 
   void close() {
     sequence->closed = true;
@@ -87,7 +86,7 @@ std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArgu
   for (auto& [cache, forced, nodes, parents, logits] : feeds) {
     if (cache == nullptr) throw std::invalid_argument("a feed without a sequence");
     if (cache->model != model) throw PassError("a sequence of another model was fed");
-    inputs.push_back({cache->sequence.get(), std::move(forced), std::move(nodes), std::move(parents), logits});
+    inputs.push_back({cache->sequence, std::move(forced), std::move(nodes), std::move(parents), logits});
   }
   auto pass = std::make_unique<Pass>(std::move(model), std::move(hidden), every_row);
   pass->prepare(std::move(inputs));
@@ -129,27 +128,27 @@ NB_MODULE(_core, m) {
   m.def("checksum", [](Bytes data) {
     nb::gil_scoped_release unlocked;
     return checksum(data.data(), data.size());
-  }, "data"_a);
+  }, "data"_a.noconvert());
   m.def("row_bytes", [](std::uint32_t kind, std::size_t columns) { return row_bytes(kind_of(kind), columns); }, "kind"_a, "columns"_a);
   m.def("kind_block", [](std::uint32_t kind) { return kind_block(kind_of(kind)); }, "kind"_a);
   m.def("packed_bytes", [](std::uint32_t kind, std::size_t rows, std::size_t columns) { return PackedMatrix::packed_bytes(kind_of(kind), rows, columns); },
         "kind"_a, "rows"_a, "columns"_a);
   m.def("pack_into", [](std::uint32_t kind, std::size_t rows, std::size_t columns, Bytes data, WritableBytes destination) {
     PackedMatrix::pack_into(kind_of(kind), rows, columns, data.data(), data.size(), destination.data(), destination.size());
-  }, "kind"_a, "rows"_a, "columns"_a, "data"_a, "destination"_a);
+  }, "kind"_a, "rows"_a, "columns"_a, "data"_a.noconvert(), "destination"_a.noconvert());
   m.def("quantise", [](Floats values, std::size_t rows, std::size_t columns, bool eight_bits, WritableBytes destination) {
     const Kind kind = eight_bits ? Kind::Q8_0 : Kind::Q4_1;
     if (rows == 0 || values.size() / rows != columns || values.size() % rows != 0 || destination.size() / rows != row_bytes(kind, columns) ||
         destination.size() % rows != 0)
       throw std::invalid_argument("sizes do not fit");
     (eight_bits ? quantise_w8 : quantise_w4)(values.data(), rows, columns, destination.data());
-  }, "values"_a, "rows"_a, "columns"_a, "eight_bits"_a, "destination"_a);
+  }, "values"_a.noconvert(), "rows"_a, "columns"_a, "eight_bits"_a, "destination"_a.noconvert());
 
   nb::class_<PackedMatrix>(m, "PackedMatrix")
       .def_static("pack", [](std::uint32_t kind, std::size_t rows, std::size_t columns, Bytes data) {
         return PackedMatrix::pack(kind_of(kind), rows, columns, data.data(), data.size());
-      }, "kind"_a, "rows"_a, "columns"_a, "data"_a)
-      .def_static("view", [](Bytes blob) { return PackedMatrix::view(blob.data(), blob.size()); }, "blob"_a, nb::keep_alive<0, 1>())
+      }, "kind"_a, "rows"_a, "columns"_a, "data"_a.noconvert())
+      .def_static("view", [](Bytes blob) { return PackedMatrix::view(blob.data(), blob.size()); }, "blob"_a.noconvert(), nb::keep_alive<0, 1>())
       .def_prop_ro("kind", [](const PackedMatrix& w) { return std::uint32_t(w.kind()); })
       .def_prop_ro("rows", &PackedMatrix::rows)
       .def_prop_ro("columns", &PackedMatrix::cols)
@@ -215,7 +214,7 @@ NB_MODULE(_core, m) {
         new (self) Model(shape, threads, half_kv, kv_limit, isa.empty() ? active_isa() : parse_isa(isa.c_str()));
       }, "shape"_a, "threads"_a = 1, "half_kv"_a = true, "kv_limit"_a = SIZE_MAX, "isa"_a = "")
       .def("set_vector", [](Model& model, const std::string& name, Floats values) { model.set_vector(name, values.data(), values.size()); },
-           "name"_a, "values"_a)
+           "name"_a, "values"_a.noconvert())
       .def("set_matrix", [](Model& model, const std::string& name, const PackedMatrix& matrix) { model.set_matrix(name, matrix); },
            "name"_a, "matrix"_a, nb::keep_alive<1, 3>())
       .def("finish", &Model::finish)

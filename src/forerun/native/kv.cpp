@@ -98,8 +98,8 @@ void Sequence::truncate(int64_t length) {
   length_ = length;
 }
 
-std::unique_ptr<Sequence> Sequence::fork() const {
-  auto other = std::make_unique<Sequence>(pool_);
+std::shared_ptr<Sequence> Sequence::fork() const {
+  auto other = std::make_shared<Sequence>(pool_);
   const size_t kept = size_t((length_ + kPagePositions - 1) / kPagePositions);
   other->pages_.reserve(kept);
   for (size_t i = 0; i < kept; ++i) other->pages_.push_back(pool_->share(pages_[i]));

@@ -82,7 +82,7 @@ class Sequence {
   void trim() { truncate(length_); }
   // `length` tokens are now committed; they were written into reserved positions.
   void grow(int64_t length) { length_ = length; }
-  std::unique_ptr<Sequence> fork() const;
+  std::shared_ptr<Sequence> fork() const;
   void clear();
 
   // Keys and values of the committed tokens in one layer as they are stored, [kv_heads][length][dim] each, K not transposed.

@@ -68,7 +68,7 @@ class Model {
   void finish();
   bool finished() const { return finished_; }
 
-  std::unique_ptr<Sequence> open() { return std::make_unique<Sequence>(pages_); }
+  std::shared_ptr<Sequence> open() { return std::make_shared<Sequence>(pages_); }
   std::shared_ptr<std::vector<float>> logits_buffer(std::size_t floats);
 
   const Shape shape;

@@ -14,14 +14,14 @@ constexpr int kMostNodes = 4096;     // of one draft
 constexpr std::int64_t kBatchRows = 256;  // rows that go through the layers together; more are taken in turns
 
 struct FeedInput {
-  Sequence* sequence = nullptr;
+  std::shared_ptr<Sequence> sequence;
   std::vector<std::int32_t> forced, nodes, parents;
   bool logits = true;
 };
 
 // A feed with its place in the pass.
 struct Feed {
-  Sequence* sequence = nullptr;
+  std::shared_ptr<Sequence> sequence;       // kept until the pass is closed, whoever else lets go of it
   std::int64_t start = 0;                   // committed tokens before the pass
   std::int64_t forced = 0;
   std::vector<std::int32_t> tokens;         // forced, then nodes

@@ -114,10 +114,10 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-void read(const std::shared_ptr<Model>& model, Sequence& sequence, const Tokens& tokens, std::size_t chunk) {
+void read(const std::shared_ptr<Model>& model, const std::shared_ptr<Sequence>& sequence, const Tokens& tokens, std::size_t chunk) {
   for (std::size_t at = 0; at < tokens.size(); at += chunk) {
     const Tokens part(tokens.begin() + std::ptrdiff_t(at), tokens.begin() + std::ptrdiff_t(std::min(tokens.size(), at + chunk)));
-    pass_of(model, {{&sequence, part, {}, {}, false}})->commit(0, {});
+    pass_of(model, {{sequence, part, {}, {}, false}})->commit(0, {});
   }
 }
 
@@ -143,7 +143,7 @@ Rows oracle(const std::shared_ptr<Model>& portable, const Tokens& prompt) {
   Rows rows;
   const auto last = [&](const Tokens& tokens) {
     auto fresh = portable->open();
-    rows.push_back(rows_of(*pass_of(portable, {{fresh.get(), tokens, {}, {}, true}}), 0).back());
+    rows.push_back(rows_of(*pass_of(portable, {{fresh, tokens, {}, {}, true}}), 0).back());
   };
   for (std::int32_t node = -1; node < std::int32_t(kParents.size()); ++node) last(with_path(prompt, node));
   Tokens next = with_path(prompt, kKept);
@@ -154,15 +154,15 @@ Rows oracle(const std::shared_ptr<Model>& portable, const Tokens& prompt) {
 
 void test_same_bits(const std::shared_ptr<Model>& model, const Tokens& prompt, const Rows& wanted) {
   auto sequence = model->open(), company = model->open();
-  read(model, *sequence, Tokens(prompt.begin(), prompt.end() - 1), prompt.size() % 2 ? 7 : 100);
-  const auto pass = pass_of(model, {{company.get(), text(11, 5), {4, 5}, {-1, -1}, true}, {sequence.get(), {prompt.back()}, kDrafted, kParents, true}});
+  read(model, sequence, Tokens(prompt.begin(), prompt.end() - 1), prompt.size() % 2 ? 7 : 100);
+  const auto pass = pass_of(model, {{company, text(11, 5), {4, 5}, {-1, -1}, true}, {sequence, {prompt.back()}, kDrafted, kParents, true}});
   const Rows rows = rows_of(*pass, 1);
   CHECK(rows.size() + 1 == wanted.size());
   for (std::size_t r = 0; r < rows.size(); ++r) CHECK(same(rows[r], wanted[r]));
   pass->commit(1, path_of(kKept));
   pass->close();
   CHECK(sequence->length() == std::int64_t(prompt.size() + path_of(kKept).size()));
-  CHECK(same(rows_of(*pass_of(model, {{sequence.get(), {17}, {}, {}, true}}), 0)[0], wanted.back()));
+  CHECK(same(rows_of(*pass_of(model, {{sequence, {17}, {}, {}, true}}), 0)[0], wanted.back()));
 }
 
 void test_situations(bool half) {
@@ -181,23 +181,23 @@ void test_situations(bool half) {
 void test_transactions() {
   const auto model = model_of(best_isa(), 2);
   auto first = model->open();
-  read(model, *first, text(70, 1), 70);
+  read(model, first, text(70, 1), 70);
   auto second = first->fork();
-  const Rows wanted = rows_of(*pass_of(model, {{first.get(), {5}, {}, {}, true}}), 0);
+  const Rows wanted = rows_of(*pass_of(model, {{first, {5}, {}, {}, true}}), 0);
   CHECK(first->length() == 70);
-  CHECK(same(rows_of(*pass_of(model, {{second.get(), {5}, {}, {}, true}}), 0)[0], wanted[0]));
-  read(model, *second, text(30, 2), 30);
+  CHECK(same(rows_of(*pass_of(model, {{second, {5}, {}, {}, true}}), 0)[0], wanted[0]));
+  read(model, second, text(30, 2), 30);
   first->truncate(70);
-  CHECK(same(rows_of(*pass_of(model, {{first.get(), {5}, {}, {}, true}}), 0)[0], wanted[0]));
+  CHECK(same(rows_of(*pass_of(model, {{first, {5}, {}, {}, true}}), 0)[0], wanted[0]));
   second->truncate(70);
-  CHECK(same(rows_of(*pass_of(model, {{second.get(), {5}, {}, {}, true}}), 0)[0], wanted[0]));
+  CHECK(same(rows_of(*pass_of(model, {{second, {5}, {}, {}, true}}), 0)[0], wanted[0]));
 
   Pass stopped(model, {}, false);
-  stopped.prepare({{first.get(), text(40, 3), {1, 2}, {-1, 0}, true}});
+  stopped.prepare({{first, text(40, 3), {1, 2}, {-1, 0}, true}});
   CHECK(throws([&] { stopped.compute([] { throw std::runtime_error("stop"); }); }));
   stopped.close();
   CHECK(first->length() == 70 && !first->busy);
-  CHECK(same(rows_of(*pass_of(model, {{first.get(), {5}, {}, {}, true}}), 0)[0], wanted[0]));
+  CHECK(same(rows_of(*pass_of(model, {{first, {5}, {}, {}, true}}), 0)[0], wanted[0]));
 }
 
 void test_errors() {
@@ -208,24 +208,24 @@ void test_errors() {
     CHECK(throws([&] { pass.prepare({feed}); }));
     CHECK(!sequence->busy && sequence->length() == 0);
   };
-  refused({sequence.get(), {}, {}, {}, true});
-  refused({sequence.get(), {-1}, {}, {}, true});
-  refused({sequence.get(), {std::int32_t(kVocab)}, {}, {}, true});
-  refused({sequence.get(), {1}, {2}, {0}, true});
-  refused({sequence.get(), {1}, {2}, {-2}, true});
-  refused({sequence.get(), {1}, {2, 3}, {-1}, true});
-  refused({sequence.get(), text(kContext + 1, 1), {}, {}, true});
+  refused({sequence, {}, {}, {}, true});
+  refused({sequence, {-1}, {}, {}, true});
+  refused({sequence, {std::int32_t(kVocab)}, {}, {}, true});
+  refused({sequence, {1}, {2}, {0}, true});
+  refused({sequence, {1}, {2}, {-2}, true});
+  refused({sequence, {1}, {2, 3}, {-1}, true});
+  refused({sequence, text(kContext + 1, 1), {}, {}, true});
   refused({nullptr, {1}, {}, {}, true});
   Pass hidden(model, {3}, false);
   CHECK(throws([&] { hidden.prepare({}); }));
 
   const auto small = model_of(best_isa(), 1, true, model->kv_shape().page());
   auto one = small->open(), two = small->open();
-  read(small, *one, text(64, 1), 64);
+  read(small, one, text(64, 1), 64);
   Pass full(small, {}, false);
-  CHECK(throws([&] { full.prepare({{two.get(), {1}, {}, {}, true}}); }));
+  CHECK(throws([&] { full.prepare({{two, {1}, {}, {}, true}}); }));
   one.reset();
-  read(small, *two, text(64, 1), 64);
+  read(small, two, text(64, 1), 64);
   CHECK(two->length() == 64);
 }
 
