@@ -8,7 +8,8 @@ import warnings
 import numpy as np
 import pytest
 
-from forerun.backends.reference.workers import Workers, usable_cores
+from forerun.backends.cores import usable_cores
+from forerun.backends.reference.workers import Workers
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])

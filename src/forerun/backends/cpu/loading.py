@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.backends.cores import usable_cores
 from forerun.backends.cpu import _core
-from forerun.backends.cpu.options import CpuOptions, free_memory, usable_cores
+from forerun.backends.cpu.options import CpuOptions, free_memory
 from forerun.backends.cpu.packed_file import PackedFile, PackedFileError, Writer, file_for
 from forerun.backends.reference.rope import attention_factor, frequencies
 from forerun.errors import ModelFileError, UnsupportedModelError, UsageError

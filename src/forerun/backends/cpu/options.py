@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -44,13 +43,6 @@ class CpuOptions:
             raise UsageError(f"kv_memory is {self.kv_memory} bytes; it must be positive.")
         if self.context is not None and self.context < 1:
             raise UsageError(f"context is {self.context}; it must be at least 1.")
-
-
-def usable_cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def free_memory() -> int | None:

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import mmap
-import os
 import struct
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.backends.cpu import _core
+from forerun.core.kept import writing
 from forerun.weights.tensors import Bytes
 
 MAGIC = b"FRPACKED"
@@ -90,16 +90,9 @@ class PackedFile:
     @classmethod
     def build(cls, path: Path, matrices: Mapping[str, tuple[int, Writer]]) -> PackedFile:
         """Write the file, one matrix in memory at a time, and map it. Raises OSError, leaving nothing behind."""
-        path.parent.mkdir(parents=True, exist_ok=True)
         _sweep(path)
-        partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
-        try:
-            with partial.open("wb") as out:
-                _write(out.write, out.seek, matrices)
-                out.flush()
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with writing(path) as out:
+            _write(out.write, out.seek, matrices)
         return _mapped(path)
 
     def verify(self) -> None:
