@@ -17,6 +17,16 @@ Each message says what happened, why, and what to do, in one line.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
+
+def unknown(what: str, given: str, known: Iterable[str], shown: Iterable[str] | None = None) -> UsageError:
+    """The error for a name that is none of `known`: it lists them (as `shown`, if given) and asks whether one was meant."""
+    near = difflib.get_close_matches(given, list(known), 1)
+    hint = f" Did you mean {near[0]}?" if near else ""
+    return UsageError(f"unknown {what} {given!r}; known: {', '.join(known if shown is None else shown)}.{hint}")
+
 
 class ForerunError(Exception):
     """Base of all errors forerun raises on purpose; `exit_status` is what the command line returns."""

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from forerun.errors import UsageError
+from forerun.errors import UsageError, unknown
 from forerun.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -71,7 +69,7 @@ class Plan:
             ("remember", self.remember, REMEMBERED),
         ):
             if given not in known:
-                raise UsageError(_unknown(what, given, known))
+                raise unknown(what, given, known)
         for name, least in (("num_speculative_tokens", 0), ("max_sequences", 1), ("keep_prefixes", 0)):
             value = getattr(self, name)
             if value is not None and value < least:
@@ -92,9 +90,3 @@ class Plan:
                     f"the cascade {self.cascade!r} is not RULE:ALPHA, such as v3:0.5, chow:0.3 or plain:0.3."
                 ) from None
         return rules
-
-
-def _unknown(what: str, given: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(given, known, 1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return f"unknown {what} {given!r}; known: {', '.join(known)}.{hint}"

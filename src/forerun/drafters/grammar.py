@@ -14,7 +14,6 @@ hold any of them. Spaces around signs do not count.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from dataclasses import dataclass
 from forerun.core.protocols import Drafter
 from forerun.drafters.choice import Choice, Judge
 from forerun.drafters.compose import Chain, Extend, Merge
-from forerun.errors import UsageError
+from forerun.errors import UsageError, unknown
 
 # name -> what its argument is called, or None where it takes none ("" where it may have one: plug-ins).
 KNOWN: Mapping[str, str | None] = {
@@ -200,7 +199,5 @@ class _Parser:
         return UsageError(f"the draft {self._text!r} makes no sense {where}: {why}.")
 
     def _unknown(self, name: str) -> UsageError:
-        known = ", ".join(n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items())
-        near = difflib.get_close_matches(name, self._known, 1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        return UsageError(f"unknown drafter {name!r}; known: {known}.{hint}")
+        shown = [n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items()]
+        return unknown("drafter", name, self._known, shown)
