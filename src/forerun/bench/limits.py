@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from forerun.core.protocols import Model
+from forerun.weights import Weights
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,14 @@ class Limits:
         return lines
 
 
-def limits_of(model: Model, path: Path) -> Limits:
+def limits_of(model: Model, weights: Weights | None) -> Limits:
     """Probe the machine and count the file's matrices. A model without a file (the toy) counts as nothing."""
-    weight_bytes, macs = _matrices(path) if path.exists() and path != Path() else (0, 0)
+    weight_bytes, macs = (0, 0) if weights is None else _matrices(weights)
     bandwidth, peak = _probes(getattr(model, "threads", 1))
     return Limits(bandwidth, peak, weight_bytes, macs)
 
 
-def _matrices(path: Path) -> tuple[int, int]:
-    from forerun.weights import open_weights
-
-    weights = open_weights(path)
+def _matrices(weights: Weights) -> tuple[int, int]:
     tied = weights.spec.tied
     read = [
         tensor

@@ -36,17 +36,12 @@ def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
 
 def cost_curve(target: Source) -> CostCurve:
     """What passes of the target cost here: from its profile, or measured in a second or two and kept for the next time."""
-    if target.weights is None:
+    if target.stamp is None:
         return CostCurve(measure(target.model, seconds=0.2, largest=2 * _MOST))
     from forerun.models.cache import default_home
 
-    path = target.weights.path
-    stamp = path.stat()
     model = target.model
-    profile = Profile(
-        default_home() / "profiles",
-        path.resolve(), stamp.st_size, stamp.st_mtime_ns, model.info.backend, getattr(model, "threads", ""),
-    )  # fmt: skip
+    profile = Profile(default_home() / "profiles", *target.stamp, model.info.backend, getattr(model, "threads", ""))
     curve = profile.read()
     if curve is None:
         seconds = measure(model, seconds=1.5, largest=2 * _MOST)

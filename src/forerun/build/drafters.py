@@ -165,12 +165,10 @@ def _recycling(plan: Plan, target: Source) -> Drafter:
     from forerun.drafters.recycling import Matrix, RecyclingDrafter
 
     usable = target.model.info.usable_vocab
-    if plan.remember == "nothing" or target.weights is None:
+    if plan.remember == "nothing" or target.stamp is None:
         return RecyclingDrafter(usable)
-    file = target.weights.path.resolve()
-    stamp = file.stat()
-    key = hashlib.sha256(f"{file}\0{stamp.st_size}\0{stamp.st_mtime_ns}".encode()).hexdigest()[:12]
-    path = _memory(f"{file.stem}-{key}.matrix.npz")
+    key = hashlib.sha256("\0".join(map(str, target.stamp)).encode()).hexdigest()[:12]
+    path = _memory(f"{target.stamp[0].stem}-{key}.matrix.npz")
     return RecyclingDrafter(usable, Matrix.load(path, vocabulary=target.vocabulary), path=path)
 
 

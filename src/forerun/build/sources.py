@@ -43,6 +43,15 @@ class Source:
         return hashlib.sha256("\0".join(self.tokenizer.tokens).encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
     @cached_property
+    def stamp(self) -> tuple[Path, int, int] | None:
+        """Path, size and time of change of its file: what is kept of it between runs goes by these. None for the toy."""
+        if self.weights is None:
+            return None
+        path = self.weights.path.resolve()
+        stat = path.stat()
+        return path, stat.st_size, stat.st_mtime_ns
+
+    @cached_property
     def model(self) -> Model:
         """The model, loaded when it is first asked for. Raises UnsupportedModelError, ModelFileError or BackendError."""
         return self._load()

@@ -45,14 +45,16 @@ def passes(
         raise UsageError(f"unknown peer {peer!r}; known: llamacpp.")
     if repeats < 1:
         raise UsageError(f"--repeats is {repeats}; it must be at least 1.")
-    plan, path = _plan(model, backend, threads, max(contexts) + max(sizes) + 8)
+    longest = max(contexts) + max(sizes) + 8
+    plan = _plan(model, backend, threads, longest)
     source = find_model(plan.model, plan)
     loaded = source.model
     engines: list[Peer] = [Ours(loaded)]
     if peer is not None:
         used = threads or getattr(loaded, "threads", None) or 1
-        engines.append(LlamaCpp(path, threads=used, context=max(contexts) + max(sizes) + 8))
-    limits = limits_of(loaded, path)
+        file = Path() if source.weights is None else source.weights.path
+        engines.append(LlamaCpp(file, threads=used, context=longest))
+    limits = limits_of(loaded, source.weights)
     tables = [
         table
         for length in contexts
@@ -91,7 +93,7 @@ def methods(
 
     names = list(dict.fromkeys([PLAIN, *methods.split()]))
     questions = _questions(prompts, per_category)
-    plan, _ = _plan(model, backend, threads, None)
+    plan = _plan(model, backend, threads, None)
     source = find_model(plan.model, plan)
     asks = {
         name: LLM(build(replace(plan, draft=name, keep_prefixes=0, remember="nothing"), source)).generate
@@ -114,15 +116,13 @@ def methods(
     return 1 if any(row.different for row in table) else 0
 
 
-def _plan(model: str | None, backend: str, threads: int | None, context: int | None) -> tuple[Plan, Path]:
-    """What the options ask for, and where the model's file lies (nowhere for the toy)."""
+def _plan(model: str | None, backend: str, threads: int | None, context: int | None) -> Plan:
+    """What the options ask for."""
     from forerun.build import Plan
-    from forerun.models import DEFAULT_MODEL, TerminalProgress, resolve
+    from forerun.models import DEFAULT_MODEL, TerminalProgress
 
-    name, progress = model or DEFAULT_MODEL, TerminalProgress()
-    plan = Plan(model=name, backend=backend, threads=threads, context=context, progress=progress)
-    path = Path() if backend == "toy" or name == "toy" else resolve(name, progress)
-    return plan, path
+    name = model or DEFAULT_MODEL
+    return Plan(model=name, backend=backend, threads=threads, context=context, progress=TerminalProgress())
 
 
 def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
