@@ -31,11 +31,12 @@ class CostCurve:
             raise ValueError(f"a cost curve needs positive measurements, got {dict(measured)}")
         points = sorted(measured.items())
         self._seconds = [_interpolate(points, rows) for rows in GRID]
+        # Asked for dozens of times between two passes, so it is made once after each.
+        self._points = self._rising()
 
     def __call__(self, rows: float) -> float:
         """Seconds of one pass over so many rows."""
-        points = list(zip(GRID, self._rising(), strict=True))
-        return _interpolate(points, max(1.0, rows))
+        return _interpolate(self._points, max(1.0, rows))
 
     def ratio(self, rows: int) -> float:
         """v(rows) = T(rows) / T(1)."""
@@ -50,16 +51,15 @@ class CostCurve:
             near = max(0.0, 1.0 - abs(at - rows) / max(1.0, 0.5 * min(at, rows)))
             weight = _GLOBAL + (_LOCAL - _GLOBAL) * near
             self._seconds[index] *= off**weight
+        self._points = self._rising()
 
     def as_dict(self) -> dict[int, float]:
         """The curve at its grid points, for a profile."""
-        return dict(zip(GRID, self._rising(), strict=True))
+        return dict(self._points)
 
-    def _rising(self) -> list[float]:
-        rising: list[float] = []
-        for seconds in self._seconds:
-            rising.append(max(seconds, rising[-1] if rising else 0.0))
-        return rising
+    def _rising(self) -> list[tuple[int, float]]:
+        """(rows, seconds) at the grid points; more rows never cost less."""
+        return list(zip(GRID, itertools.accumulate(self._seconds, max), strict=True))
 
 
 def measure(model: Model, *, seconds: float = 2.0, context: int = 128, largest: int = 32) -> dict[int, float]:

@@ -20,7 +20,7 @@ from forerun.controllers.calibration import Calibration
 from forerun.controllers.costs import CostCurve
 from forerun.controllers.earnings import Earnings
 from forerun.controllers.gate import Gate
-from forerun.core.draft import EMPTY, Draft
+from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 
@@ -40,8 +40,8 @@ _BELIEVED_READING = 0.04
 _HORIZON = 48
 # A text whose reading costs more plain passes than this is watched for so many tokens first.
 _LONG, _WATCHED = 8.0, 8
-# So few unread tokens ride along in the first level.
-_FREE = 8
+# So few unread tokens ride along in the first level; of more than so many, the time that they took can be told.
+_FREE, _MUCH = 8, 64
 
 
 @dataclass
@@ -109,12 +109,13 @@ class Goodput:
         """What the dear drafter proposed, and in which time."""
         levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
         asked = [request for request, draft in zip(requests, drafts, strict=True) if len(draft)]
-        unread = sum(max(0, len(request.tokens) - self._of(request).read - _FREE) for request in asked)
-        if unread > 8 * _FREE and self._level:
+        unread = sum(self._unread(request) for request in asked)
+        much = unread > _MUCH
+        if much and self._level:
             self._reading += 4 * _PACE * (max(0.0, seconds - levels * self._level) / unread - self._reading)
         self._caught_up = min(unread * self._reading, 0.95 * seconds)
         seconds -= self._caught_up
-        if unread <= 8 * _FREE:
+        if not much:
             self._level += (_PACE if self._level else 1.0) * (seconds / levels - self._level)
         for request in asked:
             held = self._of(request)
@@ -148,7 +149,7 @@ class Goodput:
     def _repays(self, request: Request, held: Held, in_hand: float) -> bool:
         """Whether what the dear drafter has not read of the text is repaid by what it would gain on what is to come: on
         the draft in hand, or for a long text on what the cheap drafter has been seen to earn there."""
-        cost = self._reading * max(0, len(request.tokens) - held.read - _FREE)
+        cost = self._reading * self._unread(request)
         if cost <= self.curve(1):
             return True
         horizon = max(_HORIZON, request.generated)
@@ -156,6 +157,10 @@ class Goodput:
         long = cost > _LONG * self.curve(1)
         gain = horizon * (1.0 / (held.cheap.rate if long else in_hand) - 1.0 / held.earnings.rate)
         return gain > cost and (not long or request.generated >= _WATCHED)
+
+    def _unread(self, request: Request) -> int:
+        """Tokens of the text that the dear drafter would have to read before its first level."""
+        return max(0, len(request.tokens) - self._of(request).read - _FREE)
 
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
@@ -194,7 +199,7 @@ class Goodput:
         heap: list[tuple[float, int, int]] = []
         chances = [self.calibration.reached(draft) for draft in drafts]
         for index, draft in enumerate(drafts):
-            _open(heap, index, draft, chances[index], -1)
+            _open(heap, index, draft, chances[index], ROOT)
         while heap:
             negative, index, node = heapq.heappop(heap)
             yield index, node, -negative

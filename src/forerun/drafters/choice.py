@@ -1,8 +1,8 @@
 """`a|m`: a cheap drafter always, and a dear one (a model) only where it is worth more than the draft in hand.
 
 The cheap draft costs next to nothing, so it is always made and its worth is known before anything is spent. The judge
-compares: the rate of the cheap draft by its calibrated chances, and the rate of the dear drafter by its measured cost per
-level and how deep it has been right lately. The dear draft gets the cheap one's nodes merged in.
+compares the rate of the cheap draft, by its calibrated chances, with what the dear drafter has earned lately. The dear
+draft is continued by the cheap drafter where it ends, and gets the cheap draft's nodes merged in.
 """
 
 from __future__ import annotations
