@@ -139,13 +139,16 @@ struct Segment {
   size_t lanes_from() const { return (size_t)(first - start) / 16 * 16; }
   size_t lanes_to() const { return round16((size_t)(end - start)); }
 
+  // The page with a position, from where this layer and head begin.
+  const std::byte* page_at(int64_t position) const { return task.pages[position / kPagePositions] + task.offset; }
+
   // Calls f(page, its first position, keys wanted [from, to) of it) for the pages that hold [first, last).
   template <class F>
   inline __attribute__((always_inline)) void each_page(F f) const {
     for (int64_t p = first / kPagePositions * kPagePositions; p < last; p += kPagePositions) {
       const int64_t from = upper(p, first), to = lower(p + kPagePositions, last);
       if (from >= to) continue;  // windows that begin behind the pages, among the nodes
-      f(task.pages[p / kPagePositions] + task.offset, p, (size_t)(from - p), (size_t)(to - p));
+      f(page_at(p), p, (size_t)(from - p), (size_t)(to - p));
     }
   }
 

@@ -185,6 +185,7 @@ void Batch::layer(std::size_t index) {
                               {&layer.v, v, kv_size, data_or_null(layer.v_bias), false}};
   product(tasks, 3, h_, std::size_t(shape_.width));
   store(index);
+  if (index + 1 == model_.layers.size() && !narrow()) return;
   attend(index);
   residual(layer.o, &layer.o_bias, layer.post_attn_norm, attention_rows_[0].out, q_size);
   feed_forward(index);
@@ -287,6 +288,31 @@ void Batch::feed_forward(std::size_t index) {
   residual(layer.down, nullptr, layer.post_ffn_norm, gate, ffn);
 }
 
+bool Batch::asked_for(int layer) const { return std::find(hidden_layers_.begin(), hidden_layers_.end(), layer) != hidden_layers_.end(); }
+
+// Behind the keys and values of the last layer, only rows that want logits matter, unless somebody wants its hidden states:
+// the other rows leave the batch. False if none is left.
+bool Batch::narrow() {
+  if (asked_for(-1) || asked_for(int(model_.layers.size()) - 1)) return true;
+  const std::size_t width = std::size_t(shape_.width);
+  std::size_t kept = 0;
+  for (std::size_t r = 0; r < count(); ++r) {
+    if (rows_[r].logits < 0) continue;
+    if (kept < r) {
+      rows_[kept] = rows_[r];
+      std::memcpy(x_ + kept * width, x_ + r * width, width * sizeof(float));
+      float* out = attention_rows_[kept].out;
+      attention_rows_[kept] = attention_rows_[r];
+      attention_rows_[kept].out = out;
+    }
+    ++kept;
+  }
+  if (kept == count()) return true;
+  rows_.resize(kept);
+  if (kept > 0) chunk();
+  return kept > 0;
+}
+
 void Batch::keep_hidden(int layer, const float* states) {
   const std::size_t width = std::size_t(shape_.width);
   for (std::size_t i = 0; i < hidden_layers_.size(); ++i)
@@ -299,7 +325,7 @@ void Batch::output() {
   std::vector<std::size_t> wanted;
   for (std::size_t r = 0; r < count(); ++r)
     if (rows_[r].logits >= 0) wanted.push_back(r);
-  const bool last_hidden = std::find(hidden_layers_.begin(), hidden_layers_.end(), -1) != hidden_layers_.end();
+  const bool last_hidden = asked_for(-1);
   if (wanted.empty() && !last_hidden) return;
   if (last_hidden) {
     normalise(x_, model_.norm, h_, false);

@@ -71,7 +71,9 @@ class Batch {
   void store(std::size_t index);
   void attend(std::size_t index);
   void feed_forward(std::size_t index);
+  bool asked_for(int layer) const;
   void keep_hidden(int layer, const float* states);
+  bool narrow();
   void output();
 
   template <class F> void each_row(std::size_t cost, F f);

@@ -63,10 +63,12 @@ struct Cache {
   }
 };
 
-// Python's signal handlers get a turn about every 20 ms.
+// Python's signal handlers get a turn about every 20 ms, on the main thread: elsewhere Python runs none.
 class Signals {
  public:
+  explicit Signals(bool main_thread) : main_thread_(main_thread) {}
   void operator()() {
+    if (!main_thread_) return;
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < std::chrono::milliseconds(20)) return;
     last_ = now;
@@ -75,12 +77,13 @@ class Signals {
   }
 
  private:
+  bool main_thread_;
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
 using FeedArguments = std::tuple<Cache*, std::vector<std::int32_t>, std::vector<std::int32_t>, std::vector<std::int32_t>, bool>;
 
-std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArguments> feeds, std::vector<int> hidden, bool every_row) {
+std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArguments> feeds, std::vector<int> hidden, bool every_row, bool main_thread) {
   std::vector<FeedInput> inputs;
   inputs.reserve(feeds.size());
   for (auto& [cache, forced, nodes, parents, logits] : feeds) {
@@ -90,7 +93,7 @@ std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArgu
   }
   auto pass = std::make_unique<Pass>(std::move(model), std::move(hidden), every_row);
   pass->prepare(std::move(inputs));
-  Signals signals;
+  Signals signals(main_thread);
   {
     nb::gil_scoped_release unlocked;
     pass->compute(signals);
@@ -125,6 +128,16 @@ NB_MODULE(_core, m) {
       if (isa_supported(isa)) names.emplace_back(isa_name(isa));
     return names;
   });
+  m.def("probe_bandwidth", [](unsigned threads) {
+    nb::gil_scoped_release unlocked;
+    Pool pool(threads);
+    return probe_bandwidth(pool);
+  }, "threads"_a, "Bytes a second that so many threads read from memory together.");
+  m.def("probe_integer_peak", [](unsigned threads) {
+    nb::gil_scoped_release unlocked;
+    Pool pool(threads);
+    return probe_integer_peak(linear_kernels(active_isa()), pool);
+  }, "threads"_a, "Multiply-adds of int8 a second of so many threads together.");
   m.def("checksum", [](Bytes data) {
     nb::gil_scoped_release unlocked;
     return checksum(data.data(), data.size());
@@ -222,7 +235,7 @@ NB_MODULE(_core, m) {
         auto sequence = model->open();
         return new Cache(std::move(model), std::move(sequence));
       }, nb::rv_policy::take_ownership)
-      .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false)
+      .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false, "main_thread"_a = false)
       .def_prop_ro("isa", [](Model& model) { return std::string(isa_name(model.isa)); })
       .def_prop_ro("kv_bytes", [](Model& model) { return model.pages().bytes(); })
       .def_prop_ro("threads", [](Model& model) { return model.pool.threads(); })

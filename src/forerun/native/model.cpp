@@ -8,6 +8,8 @@ namespace forerun {
 
 namespace {
 
+constexpr std::size_t kMostSpareLogits = std::size_t{16} << 20;  // floats of a buffer worth keeping
+
 void require(bool holds, const std::string& what) {
   if (!holds) throw std::invalid_argument("the model's description cannot be run: " + what);
 }
@@ -139,12 +141,12 @@ void Model::finish() {
 std::shared_ptr<std::vector<float>> Model::logits_buffer(std::size_t floats) {
   // Reused once nobody looks at it any more: a view that outlives its pass keeps its buffer.
   for (auto& spare : spare_logits_)
-    if (spare.use_count() == 1) {
+    if (spare.use_count() == 1 && floats <= kMostSpareLogits) {
       if (spare->size() < floats) spare->resize(floats);
       return spare;
     }
   auto fresh = std::make_shared<std::vector<float>>(floats);
-  if (spare_logits_.size() < 2) spare_logits_.push_back(fresh);
+  if (spare_logits_.size() < 2 && floats <= kMostSpareLogits) spare_logits_.push_back(fresh);
   return fresh;
 }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -132,7 +133,7 @@ class CpuModel:
             (self._own(feed.kv), feed.forced, feed.draft.tokens, feed.draft.parents, feed.logits) for feed in feeds
         ]
         try:
-            done = core.forward(inputs, needs.hidden, needs.every_row)
+            done = core.forward(inputs, needs.hidden, needs.every_row, get_ident() == main_thread().ident)
         except (RuntimeError, ValueError, MemoryError, TypeError) as error:
             raise BackendError(f"{self._info.name}: {error or 'out of memory in a pass: feed less at once'}") from error
         try:
