@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ GENERATE = ("generate", "--backend", "toy", "--draft", "none", "--ignore-eos", "
 # The forerun command, with a real SIGINT in the middle of the toy's tenth pass.
 INTERRUPTED = """
 import os, signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with it ignored
 from forerun.backends.toy import ToyModel
 passes, forward = [], ToyModel.forward
 def interrupted(*arguments):
@@ -35,9 +36,10 @@ main()
 
 
 @pytest.fixture
-def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
     """Make a real SIGINT arrive in the middle of the toy's n-th pass from now."""
     forward = ToyModel.forward
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start background jobs with it ignored
 
     def arrange(count: int) -> None:
         left = [count]
@@ -50,7 +52,8 @@ def interrupt_at(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         monkeypatch.setattr(ToyModel, "forward", interrupted)
 
-    return arrange
+    yield arrange
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_prints_what_there_is() -> None:
