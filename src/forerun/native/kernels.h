@@ -83,6 +83,12 @@ constexpr size_t record_second = 48;  // int32: the same of columns 16..31
 constexpr size_t record_bytes = 52;
 constexpr size_t max_tile = 8;
 
+// A tile has the records of all its groups, then as many for second digits: what the first int8 leaves of a value where the group
+// holds outliers, a record of the same form on a scale 254 times finer. They are added after all first digits, group by group. Where
+// no row of a tile has them, `wide` of the group is 0 and they are not read; a row that has none beside one that does has zeros there.
+constexpr size_t digits = 2;
+constexpr float digit_ratio = 254;
+
 struct BlockTask {
   uint32_t kind;
   const uint8_t* blocks;  // block b at blocks + b * block_bytes: meta_bytes of scales, then the integers
@@ -94,15 +100,17 @@ struct BlockTask {
 };
 
 struct Rows {
-  const uint8_t* tiles;  // tile t begins at row t * rows / count, at byte row * groups * record_bytes
+  const uint8_t* tiles;  // tile t begins at row t * rows / count, at byte row * groups * digits * record_bytes
+  const uint8_t* wide;   // [count, groups]: whether any row of the tile has second digits in the group
   size_t count, rows;
   const float* x;  // [rows, x_stride], for dense weights
   size_t x_stride;
 };
 
 struct LinearKernels {
-  // Quantises one row (cols floats): group g's fields go to `to + g * tile_rows * record_bytes`, as row `index` of its tile.
-  void (*quantise_row)(const float* x, size_t cols, uint8_t* to, size_t index, size_t tile_rows);
+  // Quantises one row (cols floats): group g's fields go to `to + g * tile_rows * record_bytes`, as row `index` of its tile. Groups
+  // whose peak is more than `outlier` times the mean of the row's peaks get second digits, and their byte of `wide` is set.
+  void (*quantise_row)(const float* x, size_t cols, float outlier, uint8_t* to, uint8_t* wide, size_t index, size_t tile_rows);
   void (*linear_blocks)(const BlockTask* task, const Rows* rows, size_t begin, size_t end);
   // `rounds` times 1024 dot products of 64 int8 and nothing else; returns a value that depends on all of them.
   int (*integer_peak)(size_t rounds);

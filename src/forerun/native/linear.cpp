@@ -190,8 +190,9 @@ void Activations::reset(std::size_t rows, std::size_t cols) {
   cols_ = cols;
   groups_ = (cols + 31) / 32;
   tiles_ = rows <= max_tile ? 1 : (rows + max_tile - 1) / max_tile;
-  const std::size_t need = rows * groups_ * record_bytes + 64;
+  const std::size_t need = rows * groups_ * digits * record_bytes + 64;
   if (storage_.size() < need) storage_.resize(need);
+  wide_.assign(tiles_ * groups_, 0);
 }
 
 void quantise_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to) {
@@ -199,7 +200,7 @@ void quantise_row(const LinearKernels& kernels, const float* x, std::size_t row,
   while (tile > 0 && to.tile_begin(tile) > row) tile--;
   while (to.tile_begin(tile + 1) <= row) tile++;
   const std::size_t begin = to.tile_begin(tile);
-  kernels.quantise_row(x, to.cols(), to.tile_data(tile), row - begin, to.tile_begin(tile + 1) - begin);
+  kernels.quantise_row(x, to.cols(), to.outlier(), to.tile_data(tile), to.wide(tile), row - begin, to.tile_begin(tile + 1) - begin);
 }
 
 void quantise_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to,
@@ -229,8 +230,8 @@ void linear_blocks(const LinearKernels& kernels, const LinearTask& t, const Inpu
   const PackedMatrix& w = *t.weights;
   BlockTask task{static_cast<std::uint32_t>(w.kind()), w.block(0), w.block_bytes(), w.meta_bytes(), w.rows(), w.cols(), w.cols() / 32,
                  t.out, t.out_stride, t.bias, t.add};
-  Rows rows{nullptr, (input.rows + max_tile - 1) / max_tile, input.rows, input.x, input.x_stride};
-  if (input.quantised) rows.tiles = input.quantised->data();
+  Rows rows{nullptr, nullptr, (input.rows + max_tile - 1) / max_tile, input.rows, input.x, input.x_stride};
+  if (input.quantised) rows.tiles = input.quantised->data(), rows.wide = input.quantised->wide();
   kernels.linear_blocks(&task, &rows, begin, end);
 }
 

@@ -70,22 +70,29 @@ void quantise_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_
 void quantise_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
 
 // Rows of activations as int8 with one fp32 scale per group of 32, in tiles of at most max_tile rows (kernels.h has the layout).
-// Reused between calls; columns are padded with zeros to a multiple of 32.
+// Groups whose peak stands out among the row's keep a second int8. Reused between calls; columns are padded with zeros to a
+// multiple of 32.
 class Activations {
  public:
+  // outlier: a group keeps second digits if its peak is more than this many times the mean of its row's peaks.
+  explicit Activations(float outlier = 3) : outlier_(outlier) {}
   void reset(std::size_t rows, std::size_t cols);
   std::size_t rows() const { return rows_; }
   std::size_t cols() const { return cols_; }
   std::size_t groups() const { return groups_; }
   std::size_t tiles() const { return tiles_; }
   std::size_t tile_begin(std::size_t tile) const { return tile * rows_ / tiles_; }
-  std::uint8_t* tile_data(std::size_t tile) { return data() + tile_begin(tile) * groups_ * record_bytes; }
+  std::uint8_t* tile_data(std::size_t tile) { return data() + tile_begin(tile) * groups_ * digits * record_bytes; }
   const std::uint8_t* data() const;
   std::uint8_t* data();
+  std::uint8_t* wide(std::size_t tile) { return wide_.data() + tile * groups_; }
+  const std::uint8_t* wide() const { return wide_.data(); }
+  float outlier() const { return outlier_; }
 
  private:
+  float outlier_;
   std::size_t rows_ = 0, cols_ = 0, groups_ = 0, tiles_ = 1;
-  std::vector<std::uint8_t> storage_;
+  std::vector<std::uint8_t> storage_, wide_;
 };
 
 // What a product reads: the quantised rows for quantised weights, the floats for dense ones. Either may be absent if no task needs it.

@@ -8,6 +8,7 @@ namespace forerun {
 
 namespace {
 
+constexpr std::int64_t kSmallModel = 400'000'000;               // weights
 constexpr std::size_t kMostSpareLogits = std::size_t{16} << 20;  // floats of a buffer worth keeping
 
 void require(bool holds, const std::string& what) {
@@ -66,6 +67,11 @@ float* Buffer::floats(std::size_t count) {
   return data_.get();
 }
 
+float Shape::outlier() const {
+  const std::int64_t layer = width * (2 * q_size() + 2 * kv_size() + 3 * ffn);
+  return vocab * width + layers * layer < kSmallModel ? 1.0f : 6.0f;
+}
+
 Model::Model(Shape description, unsigned threads, bool half_kv, std::size_t kv_limit, Isa isa_wanted)
     : shape(checked(std::move(description))),
       isa(isa_wanted),
@@ -75,6 +81,7 @@ Model::Model(Shape description, unsigned threads, bool half_kv, std::size_t kv_l
       pool(threads),
       linear(&linear_kernels(isa)),
       kernels(&pass_kernels(isa)),
+      activations(shape.outlier()),
       pages_(std::make_shared<PagePool>(kv_shape_of(shape, half_kv), kv_limit)) {
   name_tensors();
 }
