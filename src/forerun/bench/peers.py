@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
 from forerun.errors import UsageError
 
 
@@ -67,6 +70,14 @@ class LlamaCpp:
     def rows(self, tokens: Sequence[int]) -> None:
         self._decode(tokens, logits=True)
         self._api.llama_memory_seq_rm(self._memory, 0, self._length, -1)
+
+    def score(self, tokens: Sequence[int]) -> NDArray[np.float32]:
+        """Read these tokens, at most a batch, after what was read; logits `[tokens, vocab]`."""
+        self._decode(tokens, logits=True)
+        self._length += len(tokens)
+        vocab = self._api.llama_vocab_n_tokens(self._api.llama_model_get_vocab(self._model))
+        values = self._api.llama_get_logits(self._context)
+        return np.ctypeslib.as_array(values, (len(tokens), vocab)).copy()
 
     def close(self) -> None:
         self._api.llama_batch_free(self._batch)
