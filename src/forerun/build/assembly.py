@@ -58,7 +58,7 @@ def build(plan: Plan, target: Source | None = None, partners: Mapping[str, Sourc
     target = target or find_model(plan.model, plan)
     drafting = Drafting(plan, target, cascades, partners)
     drafts = drafting.drafts and not cascades.plain
-    controller = controller_for(plan, target, drafts)
+    controller = controller_for(plan, target, drafts, drafting.dear)
     engine = Engine(
         cascades.target(target.model, drafting.stages() if cascades.plain else ()),
         drafting.build(controller if isinstance(controller, Goodput) else None) if drafts else NoneDrafter(),

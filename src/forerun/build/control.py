@@ -19,8 +19,11 @@ _FIXED = 7
 _MOST = 16
 
 
-def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
-    """`fixed` with the asked number of nodes, `heuristic` starting from it, or `goodput` with measured costs."""
+def controller_for(plan: Plan, target: Source, drafts: bool, dear: Source | None = None) -> Controller:
+    """`fixed` with the asked number of nodes, `heuristic` starting from it, or `goodput` with measured costs.
+
+    dear: the model that drafts, if one does.
+    """
     if not drafts:
         return Fixed(0)
     if plan.controller == "fixed" or (plan.controller == "auto" and plan.num_speculative_tokens is not None):
@@ -31,17 +34,19 @@ def controller_for(plan: Plan, target: Source, drafts: bool) -> Controller:
     if plan.controller == "auto" and (target.weights is None or plan.cascade is not None):
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens
-    return Goodput(cost_curve(target), nodes)
+    return Goodput(cost_curve(target), nodes, None if dear is None else cost_curve(dear))
 
 
 def cost_curve(target: Source) -> CostCurve:
-    """What passes of the target cost here: from its profile, or measured in a second or two and kept for the next time."""
+    """What passes of a model cost here: from its profile, or measured in a second or two and kept for the next time."""
     if target.stamp is None:
         return CostCurve(measure(target.model, seconds=0.2, largest=2 * _MOST))
     from forerun.models.cache import default_home
 
     model = target.model
-    profile = Profile(default_home() / "profiles", *target.stamp, model.info.backend, getattr(model, "threads", ""))
+    profile = Profile(
+        default_home() / "profiles", *target.stamp, target.name, model.info.backend, getattr(model, "threads", "")
+    )
     curve = profile.read()
     if curve is None:
         seconds = measure(model, seconds=1.5, largest=2 * _MOST)

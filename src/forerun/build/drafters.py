@@ -84,6 +84,11 @@ class Drafting:
         return [self._partners[single].source.model for single in stages(self.spec)]
 
     @property
+    def dear(self) -> Source | None:
+        """The model that drafts for the target, if one does."""
+        return next((partner.source for partner in self._partners.values()), None)
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What the user should know about the draft models."""
         return tuple(partner.note for partner in self._partners.values() if partner.note)

@@ -34,12 +34,14 @@ _BELIEVED_TOKENS, _BELIEVED_COST = 2.4, 1.7
 _CHEAP_TOKENS, _CHEAP_COST = 1.2, 1.05
 # How fast the mean costs of a level and of a token read move.
 _PACE = 0.08
-# Reading one more token of a text is believed to cost such a drafter this share of a plain pass.
-_BELIEVED_READING = 0.04
+# A level, and reading one more token of a text, are believed to cost such a drafter these shares of a plain pass.
+_BELIEVED_LEVEL, _BELIEVED_READING = 0.3, 0.04
+# Where its costs were measured, those of reading are told by a pass of so many rows.
+_CHUNK = 32
 # A text is believed to go on for at least this many tokens, or for as many as it has already.
 _HORIZON = 48
-# A text whose reading costs more plain passes than this is watched for so many tokens first.
-_LONG, _WATCHED = 8.0, 8
+# Before a text is read for it, so many tokens of the answer are awaited for each plain pass that reading costs.
+_WATCHED = 2.0
 # So few unread tokens ride along in the first level; of more than so many, the time that they took can be told.
 _FREE, _MUCH = 8, 64
 
@@ -58,22 +60,23 @@ class Held:
 
 
 class Goodput:
-    """Sizes drafts by what they are expected to earn. `nodes`: most nodes per request and round.
+    """Sizes drafts by what they are expected to earn.
 
-    It is also the judge of a choice between a cheap drafter and a dear one (drafters.choice).
+    curve, dear: what passes of the target cost, and of the model that drafts, if one does. nodes: most nodes per request
+    and round. It is also the judge of a choice between a cheap drafter and a dear one (drafters.choice).
     """
 
     name = "goodput"
 
-    def __init__(self, curve: CostCurve, nodes: int = 16) -> None:
+    def __init__(self, curve: CostCurve, nodes: int = 16, dear: CostCurve | None = None) -> None:
         self.curve = curve
         self.nodes = nodes
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
         self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
         self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_COST * curve(1))
-        self._level = 0.0
-        self._reading = _BELIEVED_READING * curve(1)
+        self._level = _BELIEVED_LEVEL * curve(1) if dear is None else dear(1)
+        self._reading = _BELIEVED_READING * curve(1) if dear is None else dear(_CHUNK) / _CHUNK
         # Seconds of this round that went into reading text: paid once for all rounds to come.
         self._caught_up = 0.0
 
@@ -84,7 +87,7 @@ class Goodput:
         for request, draft in zip(live, drafts, strict=True):
             self._of(request).draft = draft
         open_ = [
-            draft if len(draft) and self._of(request).gate.allows() else EMPTY
+            draft if len(draft) and self._allows(self._of(request)) else EMPTY
             for request, draft in zip(live, drafts, strict=True)
         ]
         kept = self._best(len(live), open_, max(0.0, seconds - self._caught_up))
@@ -93,10 +96,8 @@ class Goodput:
     def depth(self, request: Request, cheap: Draft) -> int:
         """How many levels the dear drafter may add to the draft in hand; 0 where it is not worth running."""
         held = self._of(request)
-        if not held.gate.open:
-            return 0
         in_hand = max(rate for _, rate in self._rates(1, [cheap], 0.0))
-        if not self._repays(request, held, in_hand) or not held.earnings.worth(_MARGIN * in_hand):
+        if not self._repays(request, held) or not held.earnings.worth(_MARGIN * in_hand):
             return 0
         return min(_DEEPEST, self.nodes)
 
@@ -111,12 +112,12 @@ class Goodput:
         asked = [request for request, draft in zip(requests, drafts, strict=True) if len(draft)]
         unread = sum(self._unread(request) for request in asked)
         much = unread > _MUCH
-        if much and self._level:
+        if much:
             self._reading += 4 * _PACE * (max(0.0, seconds - levels * self._level) / unread - self._reading)
         self._caught_up = min(unread * self._reading, 0.95 * seconds)
         seconds -= self._caught_up
         if not much:
-            self._level += (_PACE if self._level else 1.0) * (seconds / levels - self._level)
+            self._level += _PACE * (seconds / levels - self._level)
         for request in asked:
             held = self._of(request)
             held.spent, held.read = seconds, len(request.tokens)
@@ -134,7 +135,7 @@ class Goodput:
         for outcome in decoding:
             held = self._of(outcome.request)
             self.calibration.observe(held.draft, outcome.tokens)
-            if len(outcome.draft):
+            if len(outcome.draft) and not held.spent:
                 # The pass is shared, so each request answers for the whole of it.
                 held.gate.observe(len(outcome.tokens) - (seconds.verify + drafting) / plain)
             # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
@@ -146,17 +147,22 @@ class Goodput:
     def forget(self, request: Request) -> None:
         self._held.pop(id(request), None)
 
-    def _repays(self, request: Request, held: Held, in_hand: float) -> bool:
-        """Whether what the dear drafter has not read of the text is repaid by what it would gain on what is to come: on
-        the draft in hand, or for a long text on what the cheap drafter has been seen to earn there."""
+    def _allows(self, held: Held) -> bool:
+        """Whether a draft may be verified: the gate is for the cheap drafter, what the dear one earned speaks for it."""
+        return held.spent > 0.0 or held.gate.allows()
+
+    def _repays(self, request: Request, held: Held) -> bool:
+        """Whether what the dear drafter has not read of the text is repaid by what it would gain over the cheap one on
+        what is to come. An answer may end any time, so it must have gone on for a while first: then reading in vain
+        can make it no slower than a fixed share."""
         cost = self._reading * self._unread(request)
         if cost <= self.curve(1):
             return True
+        if request.generated * self.curve(1) < _WATCHED * cost:
+            return False
         horizon = max(_HORIZON, request.generated)
         horizon = horizon if request.remaining is None else min(horizon, request.remaining)
-        long = cost > _LONG * self.curve(1)
-        gain = horizon * (1.0 / (held.cheap.rate if long else in_hand) - 1.0 / held.earnings.rate)
-        return gain > cost and (not long or request.generated >= _WATCHED)
+        return horizon * (1.0 / held.cheap.rate - 1.0 / held.earnings.rate) > cost
 
     def _unread(self, request: Request) -> int:
         """Tokens of the text that the dear drafter would have to read before its first level."""

@@ -117,11 +117,43 @@ def test_a_dear_drafter_does_not_run_where_the_draft_in_hand_is_better() -> None
 def test_the_threshold_rises_with_what_a_level_costs() -> None:
     thresholds = []
     for level in (0.02, 0.2, 0.6):
-        goodput = Goodput(CostCurve({1: 1.0, 8: 1.4}))
-        goodput.spent([request()], [chain(0.9, 0.9)], 2 * level)
+        goodput = Goodput(CostCurve({1: 1.0, 8: 1.4}), dear=CostCurve({1: level}))
         thresholds.append(goodput.threshold())
     assert thresholds == sorted(thresholds)
     assert 0.0 < thresholds[0] < 0.4 < thresholds[2] <= 0.95
+
+
+def test_what_a_level_costs_is_followed() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 8: 1.4}), dear=CostCurve({1: 0.6}))
+    at_first = goodput.threshold()
+    for _ in range(50):
+        goodput.spent([request()], [chain(0.9, 0.9)], 2 * 0.1)
+    assert goodput.threshold() < at_first / 2
+
+
+def test_a_dear_drafter_is_not_silenced_by_what_the_cheap_one_lost() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.1}))
+    one = request()
+    for _ in range(12):
+        [kept] = goodput.trim([one], [chain(*[0.9] * 4)], 0.0)
+        goodput.observe([Outcome(one, (1,), kept, (), (99,), seconds=Seconds(0.0, 3.0, 0.0))])
+    assert len(kept) == 0
+    assert goodput.depth(one, EMPTY) > 0
+    dear = chain(*[0.9] * 3, source="dear")
+    goodput.spent([one], [dear], 0.3)
+    [kept] = goodput.trim([one], [dear], 0.3)
+    assert len(kept) > 0
+
+
+def test_a_long_text_is_read_only_once_its_answer_has_gone_on_for_a_while() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.2, 32: 1.6}))  # 0.05 a token
+    one = Request([1] * 200, Sampling(max_tokens=400))
+    asked = []
+    for _ in range(60):
+        asked.append(goodput.depth(one, EMPTY) > 0)
+        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
+        one.tokens.append(7)
+    assert not any(asked[:19]) and any(asked[19:])
 
 
 def test_comes_back_when_the_text_becomes_predictable_again() -> None:
