@@ -146,3 +146,13 @@ def test_the_memory_of_another_model_is_refused(cli: Cli, tmp_path: Path) -> Non
     History(vocabulary="of another").save(file)
     ran = cli("generate", PROMPT, *TOY, "--draft", "suffix", "--memory", str(file))
     assert (ran.status, "holds tokens of of another" in ran.err) == (2, True)
+
+
+def test_a_memory_that_is_not_there_is_an_error_unless_it_is_to_be_written(cli: Cli, tmp_path: Path) -> None:
+    asked = ("generate", *TOY, "--draft", "suffix", "--max-tokens", "8", PROMPT)
+    missing = tmp_path / "missing"
+    ran = cli(*asked, "--memory", str(missing))
+    assert ran.status == 2
+    assert f"there is no memory file {missing}" in ran.err
+    assert cli(*asked, "--memory", str(missing), "--remember", "texts").status == 0
+    assert missing.exists()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -38,18 +37,13 @@ class Limits:
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
 
-    def describe(self) -> list[str]:
-        """Lines for people."""
-        lines = [
-            f"Memory delivers {self.bandwidth / 1e9:.1f} GB/s; a pass reads {self.weight_bytes / 1e6:.0f} MB of weights, "
-            f"so at least {self.weight_bytes / self.bandwidth * 1e3:.1f} ms."
-        ]
-        if self.integer_peak:
-            lines.append(
-                f"Integer peak {self.integer_peak / 1e9:.0f} G multiply-adds/s; a row needs {self.macs / 1e9:.2f} G, so at "
-                f"least {self.macs / self.integer_peak * 1e3:.1f} ms."
-            )
-        return lines
+    def describe(self) -> str:
+        """One line for people."""
+        peak = f", the cores {self.integer_peak / 1e9:.0f} G multiply-adds/s" if self.integer_peak else ""
+        return (
+            f"Memory delivers {self.bandwidth / 1e9:.1f} GB/s{peak}; a pass reads {self.weight_bytes / 1e6:.0f} MB of "
+            f"weights and multiplies {self.macs / 1e9:.2f} G for each row: no pass can be quicker than the floor."
+        )
 
 
 def limits_of(model: Model, weights: Weights | None) -> Limits:
@@ -72,9 +66,10 @@ def _matrices(weights: Weights) -> tuple[int, int]:
 def _probes(threads: int) -> tuple[float, float]:
     """The compiled core's probes; without them, numpy's reading speed and no integer peak."""
     try:
-        core = import_module("forerun.backends.cpu._core")
-        return float(core.probe_bandwidth(threads)), float(core.probe_integer_peak(threads))
-    except (ImportError, AttributeError):
+        from forerun.backends.cpu import _core as core
+
+        return core.probe_bandwidth(threads), core.probe_integer_peak(threads)
+    except ImportError:
         data = np.ones(2**26, dtype=np.float32)
         return data.nbytes / _best(lambda: float(data.sum())), 0.0
 

@@ -70,26 +70,31 @@ def measure_passes(
     engines: Sequence[Peer],
     rows: Sequence[int],
     *,
+    text: Sequence[int],
     context: int,
-    vocab: int,
     repeats: int = 15,
     clock: Clock = time.perf_counter,
 ) -> list[PassTable]:
-    """One table per engine, at the same context, with interleaved repeats. Row counts always include 1."""
+    """One table per engine, at the same context, with interleaved repeats. Row counts always include 1.
+
+    text: the tokens that are read, at least `context` and the largest number of rows. A pass over ordinary text may take
+    longer than one over a token said again and again.
+    """
     sizes = sorted({1, *rows})
-    text = [(7 * i + 11) % min(vocab, 1000) for i in range(context)]
+    read, following = text[:context], text[context:]
+    assert len(following) >= sizes[-1], "the text is shorter than what is to be read of it"
     prefill: dict[str, list[float]] = {engine.name: [] for engine in engines}
     for repeat in range(3):
         for engine in engines if repeat % 2 == 0 else reversed(engines):
             started = clock()
-            engine.read(text)
+            engine.read(read)
             prefill[engine.name].append(clock() - started)
     times: dict[tuple[str, int], list[float]] = {}
     for repeat in range(repeats + 1):
         for size in sizes:
             for engine in engines if repeat % 2 == 0 else reversed(engines):
                 started = clock()
-                engine.rows(text[:size] if size <= context else [1] * size)
+                engine.rows(following[:size])
                 if repeat:  # the first round pays for pages and buffers
                     times.setdefault((engine.name, size), []).append(clock() - started)
     return [

@@ -38,6 +38,11 @@ class Drafting:
         self._plugins: dict[str, tuple[Plugin, Factory]] = {}
         self.spec: Spec = self._parsed(_auto(plan) if plan.draft == "auto" else plan.draft)
         cascades.check(self.spec, target.name)
+        if plan.memory is not None and plan.remember != "texts" and not plan.memory.exists():
+            raise UsageError(
+                f"there is no memory file {plan.memory}; make it with `forerun memory build`, or let answers be remembered "
+                "in it with --remember texts."
+            )
         self._partners: dict[Single, Partner] = {}
         helped = _helped(self.spec)
         for single in singles(self.spec):

@@ -14,9 +14,10 @@ from forerun.cli.output import Output, complain
 from forerun.errors import UsageError
 
 if TYPE_CHECKING:
+    from forerun.bench.limits import Limits
     from forerun.bench.methods import Row, Run
     from forerun.bench.passes import PassTable
-    from forerun.build import Plan
+    from forerun.build import Plan, Source
 
 bench = typer.Typer(help="Measure passes and drafting methods on this machine, as pairs in one run.")
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
@@ -55,16 +56,17 @@ def passes(
         file = Path() if source.weights is None else source.weights.path
         engines.append(LlamaCpp(file, threads=used, context=longest))
     limits = limits_of(loaded, source.weights)
+    text = _text(source, longest)
     tables = [
         table
         for length in contexts
-        for table in measure_passes(engines, sizes, context=length, vocab=loaded.info.usable_vocab, repeats=repeats)
+        for table in measure_passes(engines, sizes, text=text, context=length, repeats=repeats)
     ]
     with Output() as output:
         if json:
             output.json({"model": source.name, "limits": limits.as_dict(), "passes": [t.as_dict() for t in tables]})
         else:
-            _show_passes(tables, limits.describe())
+            _show_passes(tables, limits)
     for engine in engines:
         engine.close()
     return 0
@@ -140,6 +142,18 @@ def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
     return chosen
 
 
+def _text(source: Source, length: int) -> list[int]:
+    """So many tokens of ordinary text."""
+    from forerun.weights.frequent import library_texts
+
+    tokens: list[int] = []
+    for piece in library_texts():
+        tokens += source.tokenizer.encode(piece, add_bos=False)
+        if len(tokens) >= length:
+            break
+    return tokens[:length]
+
+
 def _numbers(what: str, text: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
@@ -150,12 +164,13 @@ def _numbers(what: str, text: str) -> list[int]:
     return numbers
 
 
-def _show_passes(tables: list[PassTable], limits: list[str]) -> None:
+def _show_passes(tables: list[PassTable], limits: Limits) -> None:
     table = _table(["engine", "context", *[f"T({rows}) ms" for rows in tables[0].seconds], "prefill tok/s"])
     for one in tables:
         cells = [f"{s * 1e3:.1f} ({one.v(rows):.2f})" for rows, s in one.seconds.items()]
         table.add_row(one.engine, str(one.context), *cells, f"{one.prefill:.0f}")
-    _print(table, [*limits, "In brackets: v(n) = T(n) / T(1)."])
+    table.add_row("the machine's floor", "", *(f"{limits.floor(rows) * 1e3:.1f}" for rows in tables[0].seconds), "")
+    _print(table, [limits.describe(), "In brackets: v(n) = T(n) / T(1)."])
 
 
 def _show_methods(rows: list[Row]) -> None:

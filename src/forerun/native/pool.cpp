@@ -9,6 +9,7 @@
 
 #if defined(__unix__) || defined(__APPLE__)
 #include <pthread.h>
+#include <time.h>
 #endif
 
 namespace forerun {
@@ -17,6 +18,10 @@ namespace {
 
 constexpr std::uint64_t open_bit = 1u << 15, active_mask = open_bit - 1, epoch_step = 1u << 16;
 constexpr auto spin_time = std::chrono::microseconds(200);
+// A caller that waits this long at the end of a region, for a worker that was not running most of that time, works alone from then
+// on, since somebody else has the core: for so long, and twice as long each time that it happens again at once.
+constexpr auto long_wait = std::chrono::microseconds(400), shortest_alone = std::chrono::microseconds(10'000);
+constexpr auto longest_alone = std::chrono::microseconds(160'000);
 
 void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -24,6 +29,18 @@ void relax() {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+// Processor time that a thread has had, or where systems do not tell, none: then any long wait counts.
+std::chrono::nanoseconds processor_time(std::thread& thread) {
+#if defined(__linux__)
+  clockid_t clock;
+  timespec now{};
+  if (pthread_getcpuclockid(thread.native_handle(), &clock) == 0 && clock_gettime(clock, &now) == 0)
+    return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+#endif
+  (void)thread;
+  return {};
 }
 
 // Grows in a forked child, whose pools then know that their workers stayed behind.
@@ -55,6 +72,11 @@ struct Pool::Shared {
   std::exception_ptr error;  // under mutex while a region is open
   std::vector<std::thread> workers;
   unsigned generation = fork_generation();
+  std::unique_ptr<std::atomic<bool>[]> inside;  // by worker: whether it is at a range
+  // The caller's own: until when it works alone (if it does), and for how long next time.
+  bool alone = false;
+  std::chrono::steady_clock::time_point alone_until;
+  std::chrono::microseconds alone_for = shortest_alone;
 
   // Takes ranges until none is left: large ones first, down to the grain.
   void work(unsigned thread) {
@@ -92,6 +114,27 @@ struct Pool::Shared {
     sleepers.fetch_sub(1);
   }
 
+  bool busy() const { return (state.load(std::memory_order_acquire) & active_mask) != 0; }
+
+  // The caller, when no range is left: workers may still be at their last ones.
+  void wait_for_workers() {
+    for (int spins = 0; spins < 1000; spins++) {
+      if (!busy()) return;
+      relax();
+    }
+    std::size_t late = 0;
+    while (late + 1 < workers.size() && !inside[late].load(std::memory_order_relaxed)) late++;
+    const auto begin = std::chrono::steady_clock::now();
+    const auto before = processor_time(workers[late]);
+    while (busy()) std::this_thread::yield();  // the worker may be waiting for this very core
+    const auto end = std::chrono::steady_clock::now();
+    if (end - begin < long_wait || processor_time(workers[late]) - before > (end - begin) / 2) return;
+    // Again within a few regions of having tried: the core is still taken.
+    alone_for = end - alone_until < 4 * long_wait + alone_for / 4 ? (alone_for * 2 < longest_alone ? alone_for * 2 : longest_alone) : shortest_alone;
+    alone = true;
+    alone_until = end + alone_for;
+  }
+
   void worker(unsigned thread, std::uint64_t seen) {
     for (;;) {
       wait_for_news(seen);
@@ -101,7 +144,9 @@ struct Pool::Shared {
       }
       seen = now & ~(epoch_step - 1);
       if (!(now & open_bit)) continue;  // came late: the region is over
+      inside[thread - 1].store(true, std::memory_order_relaxed);
       work(thread);
+      inside[thread - 1].store(false, std::memory_order_relaxed);
       state.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -114,6 +159,7 @@ Pool::~Pool() { stop(); }
 void Pool::start() {
   shared_ = std::make_unique<Shared>();
   shared_->threads = threads_;
+  shared_->inside = std::make_unique<std::atomic<bool>[]>(threads_);
   try {
     for (unsigned t = 1; t < threads_; t++) shared_->workers.emplace_back([s = shared_.get(), t] { s->worker(t, 0); });
   } catch (...) {
@@ -152,6 +198,13 @@ void Pool::run_region(std::size_t items, std::size_t grain, Call call, void* con
     start();
   }
   Shared& s = *shared_;
+  if (s.alone) {
+    if (std::chrono::steady_clock::now() < s.alone_until) {
+      call(context, 0, items, 0);
+      return;
+    }
+    s.alone = false;
+  }
   s.items = items;
   s.grain = grain ? grain : 1;
   s.call = call;
@@ -164,12 +217,7 @@ void Pool::run_region(std::size_t items, std::size_t grain, Call call, void* con
   }
   s.work(0);
   s.state.fetch_and(~open_bit, std::memory_order_acq_rel);
-  for (int spins = 0; s.state.load(std::memory_order_acquire) & active_mask; spins++) {
-    if (spins < 1000)
-      relax();
-    else
-      std::this_thread::yield();  // the worker may be waiting for this very core
-  }
+  s.wait_for_workers();
   if (s.error) {
     std::exception_ptr error = s.error;
     s.error = nullptr;
