@@ -1,4 +1,4 @@
-"""Writes unpredictable.jsonl: prompts whose answers nothing can foresee, asked at temperature 1. Words made of random syllables."""
+"""Writes unpredictable.jsonl: prompts whose answers nothing can foresee, words of random syllables, asked at temperature 1."""
 
 from __future__ import annotations
 
