@@ -6,8 +6,8 @@ best-first by calibrated chance of acceptance, over all requests at once, and th
     E(k) / (T(rows + k) + D),   E(k) = requests + sum of the k best nodes' chances
 
 is largest; k = 0 is plain decoding. Drafters that cost next to nothing are always asked, so their chances are known even
-while nothing is verified. A drafter that runs a model is asked where what it earned lately beats the draft in hand
-(drafters.choice), and goes a level deeper while that pays. A gate on what really happened has the last word.
+while nothing is verified, and a gate on what really happened has the last word about them. A drafter that runs a model is
+asked where what it earned lately beats the draft in hand (drafters.choice), and goes a level deeper while that pays.
 """
 
 from __future__ import annotations
