@@ -6,8 +6,8 @@ When it does not pay for a request it is tried again after 8, 16, 32, ... rounds
 
 from __future__ import annotations
 
-# How fast the means move: of one request, and of all.
-_OWN, _ALL = 0.12, 0.02
+# How fast the means move: of one request, and of all; and how many rounds what is believed at first counts as.
+_OWN, _ALL, _BELIEF = 0.12, 0.02, 8.0
 _FIRST_WAIT, _LONGEST_WAIT = 8, 128
 
 
@@ -18,6 +18,7 @@ class Earnings:
         self.tokens = tokens
         self.seconds = seconds
         self._pace = pace
+        self._seen = _BELIEF
         self._wait = self._left = _FIRST_WAIT
 
     def own(self) -> Earnings:
@@ -31,8 +32,10 @@ class Earnings:
 
     def add(self, tokens: float, seconds: float) -> None:
         """Count a round that it took part in."""
-        self.tokens += self._pace * (tokens - self.tokens)
-        self.seconds += self._pace * (seconds - self.seconds)
+        self._seen += 1.0
+        pace = max(self._pace, 1.0 / self._seen)
+        self.tokens += pace * (tokens - self.tokens)
+        self.seconds += pace * (seconds - self.seconds)
 
     def worth(self, rate: float) -> bool:
         """Whether to run it now against a sure `rate`: it earns more, or it is time to try again. Ask once a round."""

@@ -74,6 +74,8 @@ class Goodput:
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
         self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
+        # The same by how freely is drawn (half steps of temperature): what nobody can foresee says nothing of other texts.
+        self._by_freedom: dict[int, Earnings] = {}
         self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_COST * curve(1))
         self._level = _BELIEVED_LEVEL * curve(1) if dear is None else dear(1)
         self._reading = _BELIEVED_READING * curve(1) if dear is None else dear(_CHUNK) / _CHUNK
@@ -140,7 +142,8 @@ class Goodput:
                 held.gate.observe(len(outcome.tokens) - (seconds.verify + drafting) / plain)
             # In seconds of a pass for one request, so that earnings can be compared whatever the batch.
             alone = self.curve(1 + len(outcome.draft)) + held.spent
-            for earnings in (held.earnings, self._earnings) if held.spent else (held.cheap, self._cheap):
+            alike = self._alike(outcome.request)
+            for earnings in (held.earnings, alike, self._earnings) if held.spent else (held.cheap, self._cheap):
                 earnings.add(len(outcome.tokens), alone)
             held.draft, held.spent = EMPTY, 0.0
 
@@ -170,8 +173,15 @@ class Goodput:
 
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
-            self._held[id(request)] = Held(Gate(), self._earnings.own(), self._cheap.own())
+            self._held[id(request)] = Held(Gate(), self._alike(request).own(), self._cheap.own())
         return self._held[id(request)]
+
+    def _alike(self, request: Request) -> Earnings:
+        """What the dear drafter earned for requests that draw as freely."""
+        freedom = int(2 * request.sampling.temperature)
+        if freedom not in self._by_freedom:
+            self._by_freedom[freedom] = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
+        return self._by_freedom[freedom]
 
     def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:
         """Nodes to verify per draft: the best-first order over all drafts, cut where the rate is largest."""

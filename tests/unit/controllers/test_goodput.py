@@ -114,6 +114,30 @@ def test_a_dear_drafter_does_not_run_where_the_draft_in_hand_is_better() -> None
     assert sum(depth > 0 for depth in depths) < 6
 
 
+def asks_for(goodput: Goodput, temperature: float) -> bool:
+    """Whether a fresh request with a prompt of 200 tokens has it read for the dear drafter within 60 rounds."""
+    one, asked = Request([1] * 200, Sampling(temperature=temperature)), False
+    for _ in range(60):
+        asked = asked or goodput.depth(one, EMPTY) > 0
+        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
+        one.tokens.append(7)
+    goodput.forget(one)
+    return asked
+
+
+def test_what_failed_once_is_not_read_again_for_requests_that_draw_as_freely() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.3, 32: 1.6}))
+    assert asks_for(goodput, 2.0)
+    failing = Request([1, 2], Sampling(temperature=2.0))
+    for _ in range(8):
+        dear = chain(0.9, 0.9, source="dear")
+        goodput.spent([failing], [dear], 0.6)
+        [kept] = goodput.trim([failing], [dear], 0.6)
+        goodput.observe([Outcome(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
+    assert not asks_for(goodput, 2.0)
+    assert asks_for(goodput, 0.0)
+
+
 def test_the_threshold_rises_with_what_a_level_costs() -> None:
     thresholds = []
     for level in (0.02, 0.2, 0.6):
