@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -151,7 +152,8 @@ def _text(source: Source, length: int) -> list[int]:
         tokens += source.tokenizer.encode(piece, add_bos=False)
         if len(tokens) >= length:
             break
-    return tokens[:length]
+    tokens = tokens or source.tokenizer.encode("A Python without its sources still has a sentence.", add_bos=False)
+    return list(itertools.islice(itertools.cycle(tokens), length))
 
 
 def _numbers(what: str, text: str) -> list[int]:

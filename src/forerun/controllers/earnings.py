@@ -9,6 +9,8 @@ from __future__ import annotations
 # How fast the means move: of one request, and of all; and how many rounds what is believed at first counts as.
 _OWN, _ALL, _BELIEF = 0.12, 0.02, 8.0
 _FIRST_WAIT, _LONGEST_WAIT = 8, 128
+# How fast what was seen is forgotten, by requests.
+_FADE = 0.02
 
 
 class Earnings:
@@ -36,6 +38,11 @@ class Earnings:
         pace = max(self._pace, 1.0 / self._seen)
         self.tokens += pace * (tokens - self.tokens)
         self.seconds += pace * (seconds - self.seconds)
+
+    def fade(self, tokens: float, seconds: float) -> None:
+        """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""
+        self.tokens += _FADE * (tokens - self.tokens)
+        self.seconds += _FADE * (seconds - self.seconds)
 
     def worth(self, rate: float) -> bool:
         """Whether to run it now against a sure `rate`: it earns more, or it is time to try again. Ask once a round."""

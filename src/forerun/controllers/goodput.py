@@ -32,6 +32,8 @@ _DEEPEST = 8
 _BELIEVED_TOKENS, _BELIEVED_COST = 2.4, 1.7
 # The same of the cheap drafter that it stands beside.
 _CHEAP_TOKENS, _CHEAP_COST = 1.2, 1.05
+# Requests that draw more freely than at half of this temperature are alike.
+_FREEST = 6
 # How fast the mean costs of a level and of a token read move.
 _PACE = 0.08
 # A level, and reading one more token of a text, are believed to cost such a drafter these shares of a plain pass.
@@ -83,6 +85,10 @@ class Goodput:
         self._caught_up = 0.0
 
     def budgets(self, live: Sequence[Request]) -> list[int]:
+        # Left over where the round before failed.
+        self._caught_up = 0.0
+        for request in live:
+            self._of(request).spent = 0.0
         return [self.nodes] * len(live)
 
     def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
@@ -109,10 +115,9 @@ class Goodput:
         return min(0.95, rate * (self._level + (self.curve(8) - self.curve(4)) / 4))
 
     def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """What the dear drafter proposed, and in which time."""
+        """What the dear drafter proposed when it was asked for these requests, and in which time."""
         levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
-        asked = [request for request, draft in zip(requests, drafts, strict=True) if len(draft)]
-        unread = sum(self._unread(request) for request in asked)
+        unread = sum(self._unread(request) for request in requests)
         much = unread > _MUCH
         if much:
             self._reading += 4 * _PACE * (max(0.0, seconds - levels * self._level) / unread - self._reading)
@@ -120,7 +125,7 @@ class Goodput:
         seconds -= self._caught_up
         if not much:
             self._level += _PACE * (seconds / levels - self._level)
-        for request in asked:
+        for request in requests:
             held = self._of(request)
             held.spent, held.read = seconds, len(request.tokens)
 
@@ -173,12 +178,14 @@ class Goodput:
 
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
-            self._held[id(request)] = Held(Gate(), self._alike(request).own(), self._cheap.own())
+            alike = self._alike(request)
+            alike.fade(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
+            self._held[id(request)] = Held(Gate(), alike.own(), self._cheap.own())
         return self._held[id(request)]
 
     def _alike(self, request: Request) -> Earnings:
         """What the dear drafter earned for requests that draw as freely."""
-        freedom = int(2 * request.sampling.temperature)
+        freedom = min(_FREEST, int(2 * request.sampling.temperature))
         if freedom not in self._by_freedom:
             self._by_freedom[freedom] = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
         return self._by_freedom[freedom]

@@ -29,7 +29,7 @@ class Judge(Protocol):
         ...
 
     def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """What the dear drafter proposed, and in which time."""
+        """What the dear drafter proposed, perhaps nothing, for the requests it was asked for, and in which time."""
         ...
 
 
@@ -56,7 +56,9 @@ class Choice(Composed):
         limit_levels(self.parts[1], self._judge.threshold())
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
-        self._judge.spent(requests, dear, time.perf_counter() - started)
+        asked = [index for index, levels in enumerate(wanted) if levels]
+        seconds = time.perf_counter() - started
+        self._judge.spent([requests[index] for index in asked], [dear[index] for index in asked], seconds)
         dear = self._extended(sessions, paths, dear, budgets)
         return [
             merge([own, free], budget, self.name) if len(own) else free

@@ -18,8 +18,8 @@ namespace {
 
 constexpr std::uint64_t open_bit = 1u << 15, active_mask = open_bit - 1, epoch_step = 1u << 16;
 constexpr auto spin_time = std::chrono::microseconds(200);
-// A caller that waits this long at the end of a region, for a worker that was not running most of that time, works alone from then
-// on, since somebody else has the core: for so long, and twice as long each time that it happens again at once.
+// Of two threads, a caller that waits this long at the end of a region, for a worker that was not running most of that time, works
+// alone from then on, since somebody else has the core: for so long, and twice as long each time that it happens again at once.
 constexpr auto long_wait = std::chrono::microseconds(400), shortest_alone = std::chrono::microseconds(10'000);
 constexpr auto longest_alone = std::chrono::microseconds(160'000);
 
@@ -72,7 +72,6 @@ struct Pool::Shared {
   std::exception_ptr error;  // under mutex while a region is open
   std::vector<std::thread> workers;
   unsigned generation = fork_generation();
-  std::unique_ptr<std::atomic<bool>[]> inside;  // by worker: whether it is at a range
   // The caller's own: until when it works alone (if it does), and for how long next time.
   bool alone = false;
   std::chrono::steady_clock::time_point alone_until;
@@ -122,13 +121,13 @@ struct Pool::Shared {
       if (!busy()) return;
       relax();
     }
-    std::size_t late = 0;
-    while (late + 1 < workers.size() && !inside[late].load(std::memory_order_relaxed)) late++;
+    // Of more threads than two, working alone would lose more than waiting for one of them does.
+    const bool pair = workers.size() == 1;
     const auto begin = std::chrono::steady_clock::now();
-    const auto before = processor_time(workers[late]);
+    const auto before = pair ? processor_time(workers[0]) : std::chrono::nanoseconds{};
     while (busy()) std::this_thread::yield();  // the worker may be waiting for this very core
     const auto end = std::chrono::steady_clock::now();
-    if (end - begin < long_wait || processor_time(workers[late]) - before > (end - begin) / 2) return;
+    if (!pair || end - begin < long_wait || processor_time(workers[0]) - before > (end - begin) / 2) return;
     // Again within a few regions of having tried: the core is still taken.
     alone_for = end - alone_until < 4 * long_wait + alone_for / 4 ? (alone_for * 2 < longest_alone ? alone_for * 2 : longest_alone) : shortest_alone;
     alone = true;
@@ -144,9 +143,7 @@ struct Pool::Shared {
       }
       seen = now & ~(epoch_step - 1);
       if (!(now & open_bit)) continue;  // came late: the region is over
-      inside[thread - 1].store(true, std::memory_order_relaxed);
       work(thread);
-      inside[thread - 1].store(false, std::memory_order_relaxed);
       state.fetch_sub(1, std::memory_order_release);
     }
   }
@@ -159,7 +156,6 @@ Pool::~Pool() { stop(); }
 void Pool::start() {
   shared_ = std::make_unique<Shared>();
   shared_->threads = threads_;
-  shared_->inside = std::make_unique<std::atomic<bool>[]>(threads_);
   try {
     for (unsigned t = 1; t < threads_; t++) shared_->workers.emplace_back([s = shared_.get(), t] { s->worker(t, 0); });
   } catch (...) {

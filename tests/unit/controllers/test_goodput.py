@@ -136,6 +136,20 @@ def test_what_failed_once_is_not_read_again_for_requests_that_draw_as_freely() -
         goodput.observe([Outcome(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
     assert not asks_for(goodput, 2.0)
     assert asks_for(goodput, 0.0)
+    assert sum(asks_for(goodput, 2.0) for _ in range(100)) in range(1, 90)  # but one day it is
+
+
+def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.3}))
+    one, asked = request(), 0
+    for _ in range(100):
+        goodput.budgets([one])
+        if goodput.depth(one, EMPTY):
+            asked += 1
+            goodput.spent([one], [EMPTY], 0.3)
+        goodput.trim([one], [EMPTY], 0.3)
+        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.3, 1.0, 0.0))])
+    assert asked < 30
 
 
 def test_the_threshold_rises_with_what_a_level_costs() -> None:
