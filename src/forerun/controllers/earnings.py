@@ -39,10 +39,10 @@ class Earnings:
         self.tokens += pace * (tokens - self.tokens)
         self.seconds += pace * (seconds - self.seconds)
 
-    def fade(self, tokens: float, seconds: float) -> None:
+    def fade(self, believed: Earnings) -> None:
         """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""
-        self.tokens += _FADE * (tokens - self.tokens)
-        self.seconds += _FADE * (seconds - self.seconds)
+        self.tokens += _FADE * (believed.tokens - self.tokens)
+        self.seconds += _FADE * (believed.seconds - self.seconds)
 
     def worth(self, rate: float) -> bool:
         """Whether to run it now against a sure `rate`: it earns more, or it is time to try again. Ask once a round."""

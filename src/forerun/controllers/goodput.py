@@ -75,7 +75,7 @@ class Goodput:
         self.nodes = nodes
         self.calibration = Calibration()
         self._held: dict[int, Held] = {}
-        self._earnings = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * curve(1))
+        self._earnings = self._believed()
         # The same by how freely is drawn (half steps of temperature): what nobody can foresee says nothing of other texts.
         self._by_freedom: dict[int, Earnings] = {}
         self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_COST * curve(1))
@@ -179,7 +179,7 @@ class Goodput:
     def _of(self, request: Request) -> Held:
         if id(request) not in self._held:
             alike = self._alike(request)
-            alike.fade(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
+            alike.fade(self._believed())
             self._held[id(request)] = Held(Gate(), alike.own(), self._cheap.own())
         return self._held[id(request)]
 
@@ -187,8 +187,12 @@ class Goodput:
         """What the dear drafter earned for requests that draw as freely."""
         freedom = min(_FREEST, int(2 * request.sampling.temperature))
         if freedom not in self._by_freedom:
-            self._by_freedom[freedom] = Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
+            self._by_freedom[freedom] = self._believed()
         return self._by_freedom[freedom]
+
+    def _believed(self) -> Earnings:
+        """What the dear drafter is believed to earn before it has run."""
+        return Earnings(_BELIEVED_TOKENS, _BELIEVED_COST * self.curve(1))
 
     def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:
         """Nodes to verify per draft: the best-first order over all drafts, cut where the rate is largest."""
