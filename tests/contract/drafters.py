@@ -113,6 +113,12 @@ class Turns:
     def depth(self, request: Request, cheap: Draft) -> int:
         return len(request.tokens) % 4
 
+    def watches(self, request: Request) -> bool:
+        return True
+
+    def watched(self, request: Request, sureness: float) -> None:
+        assert 0.0 < sureness <= 1.0
+
     def threshold(self) -> float:
         return 0.1
 

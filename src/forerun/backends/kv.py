@@ -83,16 +83,20 @@ class SequenceKV:
 
     def fork(self) -> SequenceKV:
         """A copy of what is committed. Raises BackendError once closed, or when memory runs out."""
+        return self.lend(self.owner, len(self.k))
+
+    def lend(self, owner: object, layers: int) -> SequenceKV:
+        """A copy of the first layers of what is committed, for another model. Raises as `fork` does."""
         if self.closed:
             raise BackendError("cannot fork a closed sequence: open a new one")
-        layers, kv_heads, _, head_dim = self.k.shape
-        copy = SequenceKV(self.owner, layers, kv_heads, head_dim)
+        _, kv_heads, _, head_dim = self.k.shape
+        copy = SequenceKV(owner, layers, kv_heads, head_dim)
         try:
             copy._grow(self._length)
         except MemoryError as error:
             raise BackendError("out of memory for another sequence: run fewer at a time") from error
-        copy.k[:, :, : self._length] = self.k[:, :, : self._length]
-        copy.v[:, :, : self._length] = self.v[:, :, : self._length]
+        copy.k[:, :, : self._length] = self.k[:layers, :, : self._length]
+        copy.v[:, :, : self._length] = self.v[:layers, :, : self._length]
         copy._length = self._length
         return copy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
+from forerun.build.partners import Partner
 from forerun.build.plan import Plan
 from forerun.build.sources import Source
 from forerun.controllers.costs import CostCurve, measure
@@ -19,7 +20,7 @@ _FIXED = 7
 _MOST = 16
 
 
-def controller_for(plan: Plan, target: Source, drafts: bool, dear: Source | None = None) -> Controller:
+def controller_for(plan: Plan, target: Source, drafts: bool, dear: Partner | None = None) -> Controller:
     """`fixed` with the asked number of nodes, `heuristic` starting from it, or `goodput` with measured costs.
 
     dear: the model that drafts, if one does.
@@ -34,7 +35,9 @@ def controller_for(plan: Plan, target: Source, drafts: bool, dear: Source | None
     if plan.controller == "auto" and (target.weights is None or plan.cascade is not None):
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens
-    return Goodput(cost_curve(target), nodes, None if dear is None else cost_curve(dear))
+    if dear is None:
+        return Goodput(cost_curve(target), nodes)
+    return Goodput(cost_curve(target), nodes, cost_curve(dear.source), reads=not dear.borrows)
 
 
 def cost_curve(target: Source) -> CostCurve:

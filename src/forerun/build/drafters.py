@@ -89,9 +89,9 @@ class Drafting:
         return [self._partners[single].source.model for single in stages(self.spec)]
 
     @property
-    def dear(self) -> Source | None:
+    def dear(self) -> Partner | None:
         """The model that drafts for the target, if one does."""
-        return next((partner.source for partner in self._partners.values()), None)
+        return next(iter(self._partners.values()), None)
 
     @property
     def notes(self) -> tuple[str, ...]:

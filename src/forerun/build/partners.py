@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model, load_model
-from forerun.core.protocols import Drafter, Floats, Model
+from forerun.core.protocols import Borrower, Drafter, Floats, Model
 from forerun.drafters.grammar import Single
 from forerun.errors import CompositionError, UsageError
 
@@ -76,7 +76,7 @@ class Partner:
     """A model that can draft for the target. Raises UsageError, ModelError, CompositionError or FetchError.
 
     laws: whether its distributions are wanted and not only its tokens (cascades), or another drafter drafts for it.
-    note: what the user should know about it, or empty.
+    note: what the user should know about it, or empty. borrows: whether it reads no text, but what the target has read.
     """
 
     def __init__(self, single: Single, plan: Plan, target: Source, known: Mapping[str, Source], *, laws: bool) -> None:
@@ -86,9 +86,9 @@ class Partner:
         self._shared: Shared | None = None
         self._as_text = False
         name = self.options.name
-        own = single.name == "self"
-        base = target if own else known[name] if name in known else find_model(name, plan)
-        weights = _own_copy(target, name) if own else base.weights
+        self.borrows = single.name == "self"
+        base = target if self.borrows else known[name] if name in known else find_model(name, plan)
+        weights = _own_copy(target, name) if self.borrows else base.weights
         self._compare(base, laws)
         self._whole = base.weights
         self.source = self._cheaper(str(single), base, weights, plan)
@@ -115,7 +115,15 @@ class Partner:
         head = None
         if self.restricted:
             head = Head(self._ids, min(info.vocab_size, model.info.vocab_size), self._vectors)
-        return ModelDrafter(model, info, helper=helper, head=head, shared=self._shared, name=self._named)
+        return ModelDrafter(
+            model,
+            info,
+            helper=helper,
+            head=head,
+            borrows=self.borrows and isinstance(model, Borrower),
+            shared=self._shared,
+            name=self._named,
+        )
 
     @property
     def _named(self) -> str:

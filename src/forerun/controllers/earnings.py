@@ -1,14 +1,14 @@
 """What a drafter that runs a model has earned lately: tokens and seconds of the rounds that it took part in.
 
 A request starts from what all requests saw and then goes its own way, since one text is predictable and the next is not.
-When it does not pay for a request it is tried again after 8, 16, 32, ... rounds.
+When it does not pay for a request it is tried again after 24, 48, 96, ... rounds.
 """
 
 from __future__ import annotations
 
 # How fast the means move: of one request, and of all; and how many rounds what is believed at first counts as.
 _OWN, _ALL, _BELIEF = 0.12, 0.02, 8.0
-_FIRST_WAIT, _LONGEST_WAIT = 8, 128
+_FIRST_WAIT, _LONGEST_WAIT = 24, 192
 # How fast what was seen is forgotten, by requests.
 _FADE = 0.02
 
@@ -38,6 +38,10 @@ class Earnings:
         pace = max(self._pace, 1.0 / self._seen)
         self.tokens += pace * (tokens - self.tokens)
         self.seconds += pace * (seconds - self.seconds)
+
+    def follow(self, other: Earnings) -> None:
+        """Expect what another expects, keeping count of the tries."""
+        self.tokens, self.seconds = other.tokens, other.seconds
 
     def fade(self, believed: Earnings) -> None:
         """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""

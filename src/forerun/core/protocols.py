@@ -142,6 +142,15 @@ class Model(Protocol):
     def close(self) -> None: ...
 
 
+@runtime_checkable
+class Borrower(Protocol):
+    """A model that can go on from another one's keys and values: that one's first layers, or the same ones rounded."""
+
+    def borrow(self, kv: KV) -> KV:
+        """A sequence of this model with the tokens of the other's; the two then grow apart. Raises BackendError."""
+        ...
+
+
 class DraftSession(Protocol):
     """A drafter's memory of one request."""
 

@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from forerun.core.draft import ROOT, Draft
+from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession
 from forerun.core.request import Request
 from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge
+from forerun.drafters.rows import last_row, sureness
 
 
 class Judge(Protocol):
@@ -22,6 +24,14 @@ class Judge(Protocol):
 
     def depth(self, request: Request, cheap: Draft) -> int:
         """How many levels of the dear drafter are worth more than the draft in hand; 0 is none."""
+        ...
+
+    def watches(self, request: Request) -> bool:
+        """Whether it wants to know how sure the target is of this request's tokens."""
+        ...
+
+    def watched(self, request: Request, sureness: float) -> None:
+        """The chance that the target gave its likeliest token, as often as `watches` says so."""
         ...
 
     def threshold(self) -> float:
@@ -33,6 +43,21 @@ class Judge(Protocol):
         ...
 
 
+class ChoiceSession(ComposedSession):
+    """Tells the judge how sure the target is."""
+
+    def __init__(self, choice: Choice, request: Request, parts: Sequence[DraftSession]) -> None:
+        super().__init__(choice, request, parts)
+        self._judge = choice.judge
+
+    def observe(self, outcome: Outcome) -> None:
+        super().observe(outcome)
+        if outcome.rows is not None and self._judge.watches(self.request):
+            # One row a round says enough, and looking at more would cost more.
+            row = outcome.rows[last_row(outcome)]
+            self._judge.watched(self.request, sureness(row, self.request.sampling.temperature))
+
+
 class Choice(Composed):
     """`cheap|dear`, decided per request and round by a judge."""
 
@@ -40,7 +65,10 @@ class Choice(Composed):
 
     def __init__(self, cheap: Drafter, dear: Drafter, judge: Judge) -> None:
         super().__init__([cheap, dear])
-        self._judge = judge
+        self.judge = judge
+
+    def session(self, request: Request, parts: Sequence[DraftSession]) -> ChoiceSession:
+        return ChoiceSession(self, request, parts)
 
     def propose_after(
         self, sessions: Sequence[DraftSession], paths: Sequence[Sequence[int]], budgets: Sequence[int]
@@ -48,17 +76,17 @@ class Choice(Composed):
         cheap = self._ask(0, sessions, paths, budgets)
         requests = [cast(ComposedSession, session).request for session in sessions]
         wanted = [
-            min(budget, self._judge.depth(request, draft)) if budget > 0 else 0
+            min(budget, self.judge.depth(request, draft)) if budget > 0 else 0
             for request, draft, budget in zip(requests, cheap, budgets, strict=True)
         ]
         if not any(wanted):
             return cheap
-        limit_levels(self.parts[1], self._judge.threshold())
+        limit_levels(self.parts[1], self.judge.threshold())
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
         asked = [index for index, levels in enumerate(wanted) if levels]
         seconds = time.perf_counter() - started
-        self._judge.spent([requests[index] for index in asked], [dear[index] for index in asked], seconds)
+        self.judge.spent([requests[index] for index in asked], [dear[index] for index in asked], seconds)
         dear = self._extended(sessions, paths, dear, budgets)
         return [
             merge([own, free], budget, self.name) if len(own) else free

@@ -91,7 +91,10 @@ class Composed:
             for session in opened:
                 session.close()
             raise
-        return ComposedSession(self, request, opened)
+        return self.session(request, opened)
+
+    def session(self, request: Request, parts: Sequence[DraftSession]) -> ComposedSession:
+        return ComposedSession(self, request, parts)
 
     def propose(self, sessions: Sequence[DraftSession], budgets: Sequence[int]) -> list[Draft]:
         return self.propose_after(sessions, [()] * len(sessions), budgets)

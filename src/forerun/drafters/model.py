@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
-from forerun.core.protocols import KV, NOTHING, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
+from forerun.core.protocols import KV, NOTHING, Borrower, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
 from forerun.core.request import Request
 from forerun.drafters.base import Continues, Session, SessionDrafter
 from forerun.drafters.bridge import Reading, SameIds, Shared, Translation
@@ -41,6 +41,7 @@ class ModelSession(Session):
         self.widened = Widened(drafter.head, request) if drafter.head is not None else None
         self._kv = drafter.model.open()
         self.helper = drafter.helper.open(request) if drafter.helper is not None else None
+        self._borrowed = 0  # how many tokens the target's KV had read when it was borrowed
         self._read: list[int] = []
         self._agreed = 0  # how many of them are known to be the text's: its tokens never change
         self._closed = False
@@ -50,6 +51,9 @@ class ModelSession(Session):
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""
+        lent = self.request.kv
+        if self.drafter.borrower is not None and lent is not None and lent.length + 1 < len(self.request.tokens):
+            return None  # the target reads the prompt in this very round; only then is there something to borrow
         return None if self._closed else self.reading.tail(path)
 
     def seek(self, path: Sequence[int]) -> tuple[KV, tuple[int, ...]]:
@@ -58,6 +62,7 @@ class ModelSession(Session):
         path: in the model's ids, as all below.
         """
         tokens = self.reading.tokens
+        self._borrow()
         del self._read[self._kv.length :]
         known, last = len(tokens), len(tokens) + len(path) - 1
         shared = min(self._agreed, len(self._read), last)
@@ -70,6 +75,16 @@ class ModelSession(Session):
             self._kv.truncate(shared)
             del self._read[shared:]
         return self._kv, (*tokens[shared:], *path[max(0, shared - known) :])
+
+    def _borrow(self) -> None:
+        """Go on from the target's KV, where the model can read it and the target has read on."""
+        lent, borrower = self.request.kv, self.drafter.borrower
+        if borrower is None or lent is None or lent.length == self._borrowed:
+            return
+        own, self._kv = self._kv, borrower.borrow(lent)
+        own.close()
+        self._borrowed = self._agreed = lent.length
+        self._read = list(self.reading.tokens[: lent.length])
 
     def read_to(self, path: Sequence[int]) -> None:
         """Note that the KV has now read the text and `path`."""
@@ -110,6 +125,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     chunk: most tokens of a text that one pass reads.
     helper: drafts for this model, at most `helped` tokens a pass.
     head: for a model whose head covers some ids only (FR-Spec, 2502.14856), which; and how others are scored.
+    borrows: go on from the target's KV, which the model must be able to read (`Borrower`), and read no text of its own.
     shared: for a model of another vocabulary, what the two share: it reads the text in its own tokens and draws among the
         shared ones alone (TLI, 2502.05202).
     """
@@ -126,12 +142,15 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         helper: Helper | None = None,
         helped: int = 4,
         head: Head | None = None,
+        borrows: bool = False,
         shared: Shared | None = None,
         name: str = "",
     ) -> None:
         self.model = model
         self.name = (name or f"model:{model.info.name}") + ("" if helper is None else f"<{helper.name}")
         self.helper, self._helped = helper, helped
+        # Who can go on from the target's KV, if it is to.
+        self.borrower = cast(Borrower, model) if borrows else None
         self._shared = shared
         # Which of a model's rows are which of the target's ids, where they are not the same.
         self.head = head

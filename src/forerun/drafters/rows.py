@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from forerun.core.draft import ROOT
 from forerun.core.outcome import Outcome
 from forerun.core.protocols import Floats
+from forerun.core.sampling import largest
 
-# Ids further below the best are looked at only where nearer ones are too few; beyond the last, one in a million, never.
-_NEAR = (6.0, 14.0)
+# One in a million: ids further below the best are out of the question.
+_FAR = 14.0
 
 
 def leading(row: Floats, count: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
@@ -23,14 +24,22 @@ def leading(row: Floats, count: int) -> tuple[NDArray[np.int64], NDArray[np.floa
     best = float(row.max())
     if not np.isfinite(best):
         return np.empty(0, dtype=np.int64), np.empty(0)
-    ids: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-    for distance in _NEAR:
-        ids = np.flatnonzero(row >= best - distance)
-        if len(ids) >= count:
-            break
-    values = row[ids]
-    order = np.argsort(-values, kind="stable")[:count]
-    return ids[order], np.exp(values[order].astype(np.float64) - best)
+    ids = largest(row, count, _FAR)
+    ids = ids[np.lexsort((ids, -row[ids]))]
+    return ids, np.exp(row[ids].astype(np.float64) - best)
+
+
+def sureness(row: Floats, temperature: float) -> float:
+    """The chance of the likeliest token of a row `[vocab]` at a temperature, at least 1 (below, every row looks sure).
+
+    0 where the logits are not numbers.
+    """
+    best = row.max()
+    if not np.isfinite(best):
+        return 0.0
+    heated = row - best
+    heated /= np.float32(max(1.0, temperature))
+    return 1.0 / float(np.exp(heated, out=heated).sum())
 
 
 def read_nodes(outcome: Outcome) -> Iterator[tuple[int, int]]:

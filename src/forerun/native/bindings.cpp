@@ -63,6 +63,16 @@ struct Cache {
   }
 };
 
+// A sequence with the tokens of another model's, which this one then reads and writes as its own: the two must store a
+// layer alike, and this one have no more of them.
+Cache* borrow(std::shared_ptr<Model> model, const Cache& lent) {
+  const KvShape &ours = model->kv_shape(), &theirs = lent.model->kv_shape();
+  if (lent.sequence->closed) throw PassError("a closed sequence cannot be borrowed");
+  if (ours.kv_heads != theirs.kv_heads || ours.dim != theirs.dim || ours.half != theirs.half || ours.layers > theirs.layers)
+    throw PassError("keys and values of another kind cannot be borrowed: heads, sizes and types must be the same, and layers enough");
+  return new Cache(std::move(model), lent.sequence->fork());
+}
+
 // Python's signal handlers get a turn about every 20 ms, on the main thread: elsewhere Python runs none.
 class Signals {
  public:
@@ -235,6 +245,7 @@ NB_MODULE(_core, m) {
         auto sequence = model->open();
         return new Cache(std::move(model), std::move(sequence));
       }, nb::rv_policy::take_ownership)
+      .def("borrow", &borrow, "sequence"_a, nb::rv_policy::take_ownership)
       .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false, "main_thread"_a = false)
       .def_prop_ro("isa", [](Model& model) { return std::string(isa_name(model.isa)); })
       .def_prop_ro("kv_bytes", [](Model& model) { return model.pages().bytes(); })

@@ -114,29 +114,50 @@ def test_a_dear_drafter_does_not_run_where_the_draft_in_hand_is_better() -> None
     assert sum(depth > 0 for depth in depths) < 6
 
 
-def asks_for(goodput: Goodput, temperature: float) -> bool:
-    """Whether a fresh request with a prompt of 200 tokens has it read for the dear drafter within 60 rounds."""
-    one, asked = Request([1] * 200, Sampling(temperature=temperature)), False
-    for _ in range(60):
+def asks_for(goodput: Goodput, sureness: float, rounds: int = 400) -> bool:
+    """Whether a fresh request with a prompt of 100 tokens has it read for the dear drafter within so many rounds."""
+    one, asked = Request([1] * 100, Sampling(max_tokens=2 * rounds)), False
+    for _ in range(rounds):
         asked = asked or goodput.depth(one, EMPTY) > 0
+        goodput.watched(one, sureness)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
     goodput.forget(one)
     return asked
 
 
-def test_what_failed_once_is_not_read_again_for_requests_that_draw_as_freely() -> None:
-    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.3, 32: 1.6}))
-    assert asks_for(goodput, 2.0)
-    failing = Request([1, 2], Sampling(temperature=2.0))
-    for _ in range(8):
+def readable() -> Goodput:
+    """Where a level costs 0.3 of a plain pass and a token read 0.05."""
+    return Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.3, 32: 1.6}))
+
+
+def test_a_text_is_not_read_for_a_target_that_hesitates_at_every_token() -> None:
+    assert asks_for(readable(), 0.9)
+    assert not asks_for(readable(), 0.05, rounds=400)
+
+
+def test_what_failed_once_is_not_read_again_where_the_target_is_as_sure() -> None:
+    goodput = readable()
+    assert asks_for(goodput, 0.6)
+    failing = Request([1, 2], Sampling())
+    for _ in range(40):
+        goodput.watched(failing, 0.6)
+    for _ in range(12):
         dear = chain(0.9, 0.9, source="dear")
         goodput.spent([failing], [dear], 0.6)
         [kept] = goodput.trim([failing], [dear], 0.6)
         goodput.observe([Outcome(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
-    assert not asks_for(goodput, 2.0)
-    assert asks_for(goodput, 0.0)
-    assert sum(asks_for(goodput, 2.0) for _ in range(100)) in range(1, 90)  # but one day it is
+    assert not goodput.watches(failing)
+    assert not asks_for(goodput, 0.6)
+    assert asks_for(goodput, 0.9)
+    assert sum(asks_for(goodput, 0.6) for _ in range(100)) in range(1, 90)  # but one day it is
+
+
+def test_a_model_that_goes_on_from_the_targets_own_keys_reads_no_text() -> None:
+    dear = CostCurve({1: 0.3, 32: 1.6})
+    long = Request([1] * 5000, Sampling())
+    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear, reads=False).depth(long, EMPTY) > 0
+    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear).depth(long, EMPTY) == 0
 
 
 def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
@@ -183,16 +204,24 @@ def test_a_dear_drafter_is_not_silenced_by_what_the_cheap_one_lost() -> None:
     assert len(kept) > 0
 
 
-def test_a_long_text_is_read_only_once_its_answer_has_gone_on_for_a_while() -> None:
-    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.2, 32: 1.6}))  # 0.05 a token
+def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_far() -> None:
+    goodput = readable()
     one = Request([1] * 200, Sampling(max_tokens=400))
     asked = []
-    for _ in range(60):
+    for _ in range(180):
+        goodput.watched(one, 0.75)
         asked.append(goodput.depth(one, EMPTY) > 0)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
-    assert not any(asked[:19])
-    assert any(asked[19:])
+    # Believed of it: 1 + 2.2 * 0.75 tokens in T(4) + 3 * 0.3; reading costs 0.05 for each token but the first few.
+    believed = (1 + 2.2 * 0.75) / (goodput.curve(4) + 0.9)
+    first = asked.index(True)
+    assert first * (1 - 1 / believed) > 0.8 * 2 * 0.05 * 192
+    assert first < 140
+
+    short = Request([1] * 200, Sampling(max_tokens=60))
+    short.tokens += [7] * 55  # too little is left to come
+    assert goodput.depth(short, EMPTY) == 0
 
 
 def test_comes_back_when_the_text_becomes_predictable_again() -> None:

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from forerun.core.noise import Domain, Noise
-from forerun.core.sampling import Sampling, belief, choose, law, logprobs, scores, softmax
+from forerun.core.sampling import Sampling, belief, choose, largest, law, logprobs, scores, softmax
 from forerun.errors import BackendError, SamplingError
 
 BANNED = -math.inf
@@ -76,6 +76,17 @@ def test_temperature_0_is_greedy_and_so_is_what_would_overflow(temperature: floa
 
 def test_low_temperatures_do_not_overflow() -> None:
     assert law(row(1000, -1000, 999), Text(), Sampling(temperature=2e-5), 3).tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize("size", [3, 500, 20_011])
+@pytest.mark.parametrize("count", [1, 8, 200])
+@pytest.mark.parametrize("steps", [0, 2])
+def test_largest_is_the_head_of_the_sorted_row(size: int, count: int, steps: int) -> None:
+    row = np.random.default_rng(size).standard_normal(size).astype(np.float32)
+    row = np.round(row * steps) if steps else row  # many equal scores
+    ranked = np.argsort(-row, kind="stable")[:count]
+    assert sorted(largest(row, count)) == sorted(ranked)
+    assert sorted(largest(row, count, 0.75)) == sorted(i for i in ranked if row[i] >= row.max() - np.float32(0.75))
 
 
 def test_top_k_keeps_the_largest() -> None:

@@ -36,6 +36,12 @@ class Judge:
         self.asked.append(cheap)
         return self._levels if self._likes(request) else 0
 
+    def watches(self, request: Request) -> bool:
+        return True
+
+    def watched(self, request: Request, sureness: float) -> None:
+        assert 0.0 < sureness <= 1.0
+
     def threshold(self) -> float:
         return 0.25
 

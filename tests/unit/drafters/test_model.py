@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from forerun.backends.reference import ReferenceModel
 from forerun.backends.toy import ToyModel, ToyScored, random_law
+from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
-from forerun.core.protocols import NOTHING, Feed, Needs
+from forerun.core.protocols import NOTHING, Drafter, Feed, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, choose, law
 from forerun.drafters.head import Head
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.model_tree import ratio_scores
+from forerun.drafters.none import NoneDrafter
+from forerun.engine import Engine
 from forerun.errors import BackendError
+from forerun.verifiers.keyed import Keyed
+from tests.unit.backends.tiny import random_tensors, spec_of, text
 
 VOCAB = 9
 LAW = random_law(VOCAB, 4, 2.0)
@@ -300,3 +307,43 @@ def test_a_restricted_head_proposes_its_ids_only() -> None:
     expected = np.full(VOCAB, -np.inf, dtype=np.float32)
     expected[head] = LAW((1, 2, 3))[head]
     np.testing.assert_array_equal(q, law(expected, asked.prefix(), asked.sampling, VOCAB))
+
+
+class Counting:
+    """A model that notes how many tokens its passes were fed."""
+
+    def __init__(self, model: ReferenceModel) -> None:
+        self._model, self.info, self.fed = model, model.info, 0
+
+    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Any:
+        self.fed += sum(len(feed.forced) + len(feed.draft) for feed in feeds)
+        return self._model.forward(feeds, needs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+
+def engine_output(target: ReferenceModel, drafter: Drafter, nodes: int, temperature: float) -> list[list[int]]:
+    engine = Engine(target, drafter, Keyed(), Fixed(nodes), max_sequences=2)
+    sampling = Sampling(temperature=temperature, max_tokens=12)
+    requests = [Request(list(text(90, seed)), sampling, seed=seed) for seed in (1, 2, 3)]
+    for request in requests:
+        engine.add(request)
+    while not engine.idle:
+        engine.step()
+    return [request.output for request in requests]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_the_targets_first_layers_draft_from_its_own_keys_and_read_no_text(temperature: float) -> None:
+    spec = spec_of("llama")
+    tensors = random_tensors(spec)
+    whole = ReferenceModel(spec, tensors, threads=1)
+    plain = engine_output(whole, NoneDrafter(), 0, temperature)
+    fed = []
+    for borrows in (False, True):
+        first = Counting(ReferenceModel(replace(spec, layers=2, sliding=spec.sliding[:2]), tensors, threads=1))
+        drafter = ModelDrafter(first, whole.info, borrows=borrows)
+        assert engine_output(whole, drafter, 3, temperature) == plain
+        fed.append(first.fed)
+    assert fed[0] - fed[1] >= 3 * 85

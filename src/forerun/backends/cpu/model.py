@@ -125,6 +125,15 @@ class CpuModel:
     def open(self) -> CpuKV:
         return CpuKV(self, self._running().open())
 
+    def borrow(self, kv: KV) -> CpuKV:
+        """See `core.protocols.Borrower`. Raises BackendError where the two do not store keys and values alike."""
+        if not isinstance(kv, CpuKV):
+            raise BackendError(f"{self._info.name} cannot borrow a sequence of another backend")
+        try:
+            return CpuKV(self, self._running().borrow(kv.sequence))
+        except RuntimeError as error:
+            raise BackendError(f"{self._info.name}: {error}") from error
+
     @contextmanager
     def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[CpuScored]:
         """One pass over all feeds; see `core.protocols.Model`. Ctrl-C stops it between layers."""

@@ -82,6 +82,14 @@ class ReferenceModel:
     def open(self) -> SequenceKV:
         return SequenceKV(self, self.spec.layers, self.spec.kv_heads, self.spec.head_dim)
 
+    def borrow(self, kv: KV) -> SequenceKV:
+        """See `core.protocols.Borrower`. Raises BackendError where the two do not store keys and values alike."""
+        spec = self.spec
+        layers, kv_heads, head_dim = spec.layers, spec.kv_heads, spec.head_dim
+        if not isinstance(kv, SequenceKV) or kv.k.shape[0] < layers or kv.k.shape[1::2] != (kv_heads, head_dim):
+            raise BackendError(f"{self.info.name} cannot borrow a sequence whose keys and values are of another kind")
+        return kv.lend(self, layers)
+
     @contextmanager
     def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ReferenceScored]:
         """One pass over all feeds; see `core.protocols.Model`. Memory is taken before anything is computed."""
