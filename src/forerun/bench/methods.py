@@ -2,7 +2,8 @@
 
 The text comes first: a method whose tokens differ from plain decoding's is reported as wrong, and its time is not used.
 Ratios compare the same tokens, so they are ratios of seconds: `decode` from the first round's tokens on, `whole` from
-asking to the end. All figures of a method come from the same runs.
+asking to the end. Sums of seconds weigh long answers, the mean of the prompts' own ratios does not. All figures of a
+method come from the same runs.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class Row:
     whole_s: float = 0.0
     plain_whole_s: float = 0.0
     stats: Stats = field(default_factory=Stats)
+    ratios: list[float] = field(default_factory=list)  # of the prompts, one by one
 
     def add(self, run: Run, plain: Run) -> None:
         """Count one prompt; one with another text counts as different and nothing else."""
@@ -65,11 +67,18 @@ class Row:
         self.whole_s += ours.ttft_s + ours.decode_s
         self.plain_whole_s += theirs.ttft_s + theirs.decode_s
         self.stats.merge(run.completion.stats)
+        if ours.decode_s > 0:
+            self.ratios.append(theirs.decode_s / ours.decode_s)
 
     @property
     def decode_ratio(self) -> float:
         """Plain decoding's seconds over this method's, from the first round on; above 1 is faster."""
         return self.plain_decode_s / self.decode_s if self.decode_s > 0 else float("nan")
+
+    @property
+    def mean_ratio(self) -> float:
+        """The mean over the prompts of the same: long answers count no more than short ones."""
+        return sum(self.ratios) / len(self.ratios) if self.ratios else float("nan")
 
     @property
     def whole_ratio(self) -> float:
@@ -95,6 +104,7 @@ class Row:
             "different": self.different,
             "tokens": self.tokens,
             "decode_ratio": self.decode_ratio,
+            "mean_ratio": self.mean_ratio,
             "whole_ratio": self.whole_ratio,
             "tokens_per_second": self.tokens_per_second,
             "mean_acceptance_length": self.stats.mean_acceptance_length,

@@ -177,7 +177,7 @@ def _show_passes(tables: list[PassTable], limits: Limits) -> None:
 
 def _show_methods(rows: list[Row]) -> None:
     table = _table(
-        ["category", "method", "n", "same", "decode", "whole", "tok/s", "accept len", "draft", "verify", "rest"]
+        ["category", "method", "n", "same", "decode", "mean", "whole", "tok/s", "accept len", "draft", "verify", "rest"]
     )
     for row in rows:
         table.add_row(
@@ -186,12 +186,19 @@ def _show_methods(rows: list[Row]) -> None:
             str(row.prompts),
             "yes" if not row.different else f"{row.different} differ",
             f"{row.decode_ratio:.2f}x",
+            f"{row.mean_ratio:.2f}x",
             f"{row.whole_ratio:.2f}x",
             f"{row.tokens_per_second:.1f}",
             f"{row.stats.mean_acceptance_length:.2f}",
             *(f"{share:.1%}" for share in row.shares()),
         )
-    _print(table, ["decode and whole: seconds of plain decoding over the method's, without and with the prompt."])
+    _print(
+        table,
+        [
+            "decode and whole: seconds of plain decoding over the method's, without and with the prompt.",
+            "mean: the mean over the prompts of the former, where a long answer counts no more than a short one.",
+        ],
+    )
 
 
 def _table(columns: list[str]) -> Any:

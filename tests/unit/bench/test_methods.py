@@ -57,9 +57,10 @@ def test_ratios_are_of_the_seconds_of_the_same_prompts() -> None:
 
     row = Row("fast", "c")
     row.add(run("fast", 1.0, 1.0), run("none", 1.0, 3.0))
-    row.add(run("fast", 1.0, 1.0), run("none", 1.0, 1.0))
-    assert row.decode_ratio == 2.0
-    assert row.whole_ratio == 1.5
+    row.add(run("fast", 1.0, 2.0), run("none", 1.0, 1.0))
+    assert row.decode_ratio == pytest.approx(4 / 3)
+    assert row.mean_ratio == pytest.approx((3 + 0.5) / 2)
+    assert row.whole_ratio == pytest.approx(6 / 5)
 
 
 def test_nothing_to_compare_is_an_error() -> None:
