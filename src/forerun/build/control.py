@@ -47,9 +47,8 @@ def cost_curve(target: Source) -> CostCurve:
     from forerun.models.cache import default_home
 
     model = target.model
-    profile = Profile(
-        default_home() / "profiles", *target.stamp, target.name, model.info.backend, getattr(model, "threads", "")
-    )
+    settings = getattr(model, "settings", ())
+    profile = Profile(default_home() / "profiles", *target.stamp, target.name, model.info.backend, *settings)
     curve = profile.read()
     if curve is None:
         seconds = measure(model, seconds=1.5, largest=2 * _MOST)

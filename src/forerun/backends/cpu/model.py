@@ -118,6 +118,11 @@ class CpuModel:
         self._running().set_threads(CpuOptions(threads=threads).threads or 1)
 
     @property
+    def settings(self) -> tuple[object, ...]:
+        """What the cost of a pass depends on besides the file."""
+        return (self.threads, self.isa, self.options.kv_dtype, self.options.quantise)
+
+    @property
     def kv_bytes(self) -> int:
         """Bytes that keys and values take now, pages kept for reuse included."""
         return self._running().kv_bytes
