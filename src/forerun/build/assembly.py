@@ -61,7 +61,7 @@ def build(plan: Plan, target: Source | None = None, partners: Mapping[str, Sourc
     controller = controller_for(plan, target, drafts, drafting.dear)
     engine = Engine(
         cascades.target(target.model, drafting.stages() if cascades.plain else ()),
-        drafting.build(controller if isinstance(controller, Goodput) else None) if drafts else NoneDrafter(),
+        drafting.build(controller.judge if isinstance(controller, Goodput) else None) if drafts else NoneDrafter(),
         verifier,
         controller,
         max_sequences=plan.max_sequences,

@@ -1,4 +1,4 @@
-"""What a drafter that runs a model has earned lately: tokens and seconds of the rounds that it took part in.
+"""What drafting has earned lately: tokens, nodes and levels of a model, per round. What that costs depends on the batch.
 
 A request starts from what all requests saw and then goes its own way, since one text is predictable and the next is not.
 When it does not pay for a request it is tried again after 24, 48, 96, ... rounds.
@@ -14,43 +14,34 @@ _FADE = 0.02
 
 
 class Earnings:
-    """Running means of tokens and seconds per round."""
+    """Running means per round: tokens written, nodes verified for them, levels that a model drafted."""
 
-    def __init__(self, tokens: float, seconds: float, pace: float = _ALL) -> None:
-        self.tokens = tokens
-        self.seconds = seconds
+    def __init__(self, tokens: float, nodes: float, levels: float = 0.0, pace: float = _ALL) -> None:
+        self.tokens, self.nodes, self.levels = tokens, nodes, levels
         self._pace = pace
         self._seen = _BELIEF
         self._wait = self._left = _FIRST_WAIT
 
     def own(self) -> Earnings:
         """A copy for one request."""
-        return Earnings(self.tokens, self.seconds, _OWN)
+        return Earnings(self.tokens, self.nodes, self.levels, _OWN)
 
-    @property
-    def rate(self) -> float:
-        """Tokens per second."""
-        return self.tokens / self.seconds
-
-    def add(self, tokens: float, seconds: float) -> None:
-        """Count a round that it took part in."""
+    def add(self, tokens: float, nodes: float, levels: float = 0.0) -> None:
+        """Count a round."""
         self._seen += 1.0
-        pace = max(self._pace, 1.0 / self._seen)
-        self.tokens += pace * (tokens - self.tokens)
-        self.seconds += pace * (seconds - self.seconds)
+        self._move(max(self._pace, 1.0 / self._seen), tokens, nodes, levels)
 
     def follow(self, other: Earnings) -> None:
         """Expect what another expects, keeping count of the tries."""
-        self.tokens, self.seconds = other.tokens, other.seconds
+        self._move(1.0, other.tokens, other.nodes, other.levels)
 
     def fade(self, believed: Earnings) -> None:
         """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""
-        self.tokens += _FADE * (believed.tokens - self.tokens)
-        self.seconds += _FADE * (believed.seconds - self.seconds)
+        self._move(_FADE, believed.tokens, believed.nodes, believed.levels)
 
-    def worth(self, rate: float) -> bool:
-        """Whether to run it now against a sure `rate`: it earns more, or it is time to try again. Ask once a round."""
-        if self.rate > rate:
+    def due(self, pays: bool) -> bool:
+        """Whether to run it now: it pays, or it is time to try again. Ask once a round."""
+        if pays:
             self._wait = self._left = _FIRST_WAIT
             return True
         self._left -= 1
@@ -59,3 +50,8 @@ class Earnings:
         self._wait = min(2 * self._wait, _LONGEST_WAIT)
         self._left = self._wait
         return True
+
+    def _move(self, share: float, tokens: float, nodes: float, levels: float) -> None:
+        self.tokens += share * (tokens - self.tokens)
+        self.nodes += share * (nodes - self.nodes)
+        self.levels += share * (levels - self.levels)

@@ -1,0 +1,188 @@
+"""Whether a drafter that runs a model is worth running, by request and round; the judge of a choice (drafters.choice).
+
+It is where the tokens of its rounds come faster than those of the draft in hand, by what passes of both models cost here
+with as many requests as are live. Before it has run for a request, how sure the target was of its own tokens tells what it
+will earn: where the target hesitates, another model guesses something else. What it earned is remembered by that.
+
+Reading a text for it is a purchase for an answer of unknown length, so it waits until it would have paid for itself on the
+answer so far (ski rental: Karlin et al., Algorithmica 1988): wherever the answer ends, no more is lost than was to be gained.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from forerun.controllers.costs import CostCurve
+from forerun.controllers.earnings import Earnings
+from forerun.core.draft import Draft
+from forerun.core.outcome import Outcome
+from forerun.core.request import Request
+
+# A rate must be this much better than the draft in hand's.
+_MARGIN = 1.01
+# Most levels that it may draft.
+_DEEPEST = 8
+# What it is believed to earn before it has run: a round of three levels and nodes, and one token more by this much for how
+# sure the target is (Qwen2.5-Coder 1.5B and 0.5B, LOG.md).
+_BELIEVED_LEVELS, _BELIEVED_GAIN = 3.0, 2.2
+# What the cheap drafter that it stands beside is believed to earn: tokens and nodes a round.
+_CHEAP_TOKENS, _CHEAP_NODES = 1.2, 2.0
+# Requests are told apart by these steps of sureness; how sure a target is believed to be, worth so many rows, and how many
+# rows tell it.
+_SURENESS = (0.25, 0.45, 0.55, 0.65, 0.75, 0.85)
+_SURE, _SURE_WEIGHT, _SURE_ROWS = 0.75, 4, 32
+_MIDDLES = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *_SURENESS, 1.0))]
+# A level, and reading one more token of a text, are believed to cost these shares of a plain pass.
+_BELIEVED_LEVEL, _BELIEVED_READING = 0.3, 0.04
+# Where its costs were measured, those of reading are told by a pass of so many rows; how fast what is believed of them moves.
+_CHUNK, _PACE = 32, 0.3
+# So few unread tokens ride along in the first level; of more than so many, the time that they took can be told.
+_FREE, _MUCH = 8, 64
+
+
+@dataclass
+class Told:
+    """What is known of one request: what the dear drafter and the cheap one earned for it, how sure the target was of its
+    tokens; `alike`, what the dear one earned for requests of the same sureness, once it has run; `levels` that it drafted
+    in this round, and how much of the text it has read."""
+
+    earnings: Earnings
+    cheap: Earnings
+    alike: Earnings | None = None
+    levels: int = 0
+    read: int = 0
+    sureness: float = _SURE
+    watched: int = _SURE_WEIGHT
+
+
+class DearJudge:
+    """Knows what passes cost, and what rounds with a model that drafts have earned.
+
+    curve, level: what passes of the target cost, and of the model; believed to be a share of the former if not given.
+    reads: whether the model has to read each text itself. in_hand: the rate of a draft, in tokens per second, if all live
+    requests had the same.
+    """
+
+    def __init__(
+        self, curve: CostCurve, level: CostCurve | None, in_hand: Callable[[Draft], float], *, reads: bool = True
+    ) -> None:
+        self.live = 1
+        # Seconds of this round that went into reading text: paid once for all rounds to come.
+        self.caught_up = 0.0
+        self._curve = curve
+        self._level = level or CostCurve({1: _BELIEVED_LEVEL * curve(1)})
+        self._reading = _BELIEVED_READING * curve(1) if level is None else level(_CHUNK) / _CHUNK
+        self._reads = reads
+        self._in_hand = in_hand
+        self._told: dict[int, Told] = {}
+        self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_NODES)
+        self._all = _believed(_SURE)
+        self._by_sureness = [_believed(sure) for sure in _MIDDLES]
+
+    def begin(self, live: Sequence[Request]) -> None:
+        """A round of these requests."""
+        self.live = max(1, len(live))
+        self.caught_up = 0.0
+        for request in live:
+            self._of(request).levels = 0  # left over where the round before failed
+
+    def depth(self, request: Request, cheap: Draft) -> int:
+        """How many levels the dear drafter may add to the draft in hand; 0 where it is not worth running."""
+        told = self._of(request)
+        if told.alike is None:
+            told.earnings.follow(self._alike(told))
+        if not self._repays(request, told):
+            return 0
+        return _DEEPEST if told.earnings.due(self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)) else 0
+
+    def threshold(self) -> float:
+        """The chance below which a node is not worth another level of the dear drafter: its cost at today's rate."""
+        live, curve = self.live, self._curve
+        rate = max(self._rate(self._all), live / curve(live))
+        row = (curve(live + 7) - curve(live + 3)) / 4
+        return min(0.95, rate * (self._level(live) / live + row))
+
+    def watches(self, request: Request) -> bool:
+        """Whether it helps to know how sure the target is: for a while, until the dear drafter has run."""
+        told = self._of(request)
+        return told.alike is None and told.watched < _SURE_ROWS
+
+    def watched(self, request: Request, sureness: float) -> None:
+        """The chance that the target gave its likeliest token."""
+        told = self._of(request)
+        told.watched += 1
+        told.sureness += (sureness - told.sureness) / told.watched
+
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        """What the dear drafter proposed when it was asked for these requests, and in which time."""
+        levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
+        unread = sum(self._unread(request) for request in requests)
+        much = unread > _MUCH
+        if much:
+            drafting = levels * self._level(len(requests))
+            self._reading += _PACE * (max(0.0, seconds - drafting) / unread - self._reading)
+        self.caught_up = min(unread * self._reading, 0.95 * seconds)
+        if not much and seconds > 0.0:
+            self._level.observe(len(requests), (seconds - self.caught_up) / levels)
+        for request in requests:
+            told = self._of(request)
+            told.levels, told.read = levels, len(request.tokens)
+            told.alike = told.alike or self._alike(told)
+
+    def ran(self, request: Request) -> bool:
+        """Whether it was asked for the request in this round."""
+        return self._of(request).levels > 0
+
+    def observe(self, outcome: Outcome) -> None:
+        """Learn what a round of a request wrote."""
+        told = self._of(outcome.request)
+        counted = [told.cheap, self._cheap]
+        if told.levels and told.alike is not None:
+            counted = [told.earnings, told.alike, self._all]
+        for earnings in counted:
+            earnings.add(len(outcome.tokens), len(outcome.draft), told.levels)
+        told.levels = 0
+
+    def forget(self, request: Request) -> None:
+        told = self._told.pop(id(request), None)
+        if told is not None and told.alike is None:
+            # An answer for which it did not run: what it failed at is forgotten a little.
+            self._alike(told).fade(_believed(told.sureness))
+
+    def _rate(self, earnings: Earnings) -> float:
+        """Tokens per second, if all live requests earned the same."""
+        seconds = self._curve(self.live * (1.0 + earnings.nodes)) + earnings.levels * self._level(self.live)
+        return self.live * earnings.tokens / seconds
+
+    def _repays(self, request: Request, told: Told) -> bool:
+        """Whether what the dear drafter has not read of the text is repaid by what it gains over the cheap one, if the
+        answer goes on for as long as it has."""
+        cost = self._reading * self._unread(request)
+        if cost <= self._curve(1):
+            return True
+        ahead = request.generated if request.remaining is None else min(request.generated, request.remaining)
+        gain = 1.0 / self._rate(told.cheap) - 1.0 / self._rate(told.earnings)  # seconds a token
+        return gain > 0.0 and ahead * gain > cost
+
+    def _unread(self, request: Request) -> int:
+        """Tokens of the text that the dear drafter would have to read before its first level."""
+        if not self._reads:
+            return 0
+        return max(0, len(request.tokens) - self._of(request).read - _FREE)
+
+    def _of(self, request: Request) -> Told:
+        if id(request) not in self._told:
+            self._told[id(request)] = Told(self._all.own(), self._cheap.own())
+        return self._told[id(request)]
+
+    def _alike(self, told: Told) -> Earnings:
+        """What the dear drafter earned where the target was as sure."""
+        return self._by_sureness[bisect_right(_SURENESS, told.sureness)]
+
+
+def _believed(sureness: float) -> Earnings:
+    """What the dear drafter is believed to earn before it has run."""
+    return Earnings(1.0 + _BELIEVED_GAIN * sureness, _BELIEVED_LEVELS, _BELIEVED_LEVELS)
