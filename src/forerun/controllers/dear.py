@@ -21,8 +21,8 @@ from forerun.core.draft import Draft
 from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 
-# A rate must be this much better than the draft in hand's.
-_MARGIN = 1.01
+# A rate must be this much better than the draft in hand's, and so much before a text is read for it: beliefs are rough.
+_MARGIN, _CLEAR = 1.01, 1.1
 # Most levels that it may draft.
 _DEEPEST = 8
 # What it is believed to earn before it has run: a round of three levels and nodes, and one token more by this much for how
@@ -164,7 +164,7 @@ class DearJudge:
         if cost <= self._curve(1):
             return True
         ahead = request.generated if request.remaining is None else min(request.generated, request.remaining)
-        gain = 1.0 / self._rate(told.cheap) - 1.0 / self._rate(told.earnings)  # seconds a token
+        gain = 1.0 / self._rate(told.cheap) - _CLEAR / self._rate(told.earnings)  # seconds a token
         return gain > 0.0 and ahead * gain > cost
 
     def _unread(self, request: Request) -> int:
