@@ -130,14 +130,22 @@ class LLM:
         return cls(build(plan), time.perf_counter() - started)
 
     def generate(
-        self, prompt: Prompt, *, system: str | None = None, raw: bool = False, trace: bool = False, **sampling: Any
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        trace: bool = False,
+        prediction: str | None = None,
+        **sampling: Any,
     ) -> Completion:
         """Answer one prompt: a string, or a list of chat messages.
 
         system: a system message in front. raw: feed the string as it is, without the chat template.
+        prediction: text that the answer is expected to be like, for the drafter of that name; it changes no answer.
         sampling: see `Sampling`. Raises PromptError or SamplingError; a broken model raises BackendError.
         """
-        stream = self.stream(prompt, system=system, raw=raw, trace=trace, **sampling)
+        stream = self.stream(prompt, system=system, raw=raw, trace=trace, prediction=prediction, **sampling)
         for _ in stream:
             pass
         error = stream._job.request.error
@@ -146,10 +154,18 @@ class LLM:
         return stream.completion
 
     def stream(
-        self, prompt: Prompt, *, system: str | None = None, raw: bool = False, trace: bool = False, **sampling: Any
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        trace: bool = False,
+        prediction: str | None = None,
+        **sampling: Any,
     ) -> Stream:
         """The same, as chunks while the text is being written."""
-        return Stream(self, self.job(prompt, system=system, raw=raw, trace=trace, **sampling))
+        job = self.job(prompt, system=system, raw=raw, trace=trace, prediction=prediction, **sampling)
+        return Stream(self, job)
 
     def chat(self, messages: Sequence[Message], **sampling: Any) -> Completion:
         """Answer a conversation. Turn by turn, only what is new is read."""
@@ -182,7 +198,14 @@ class LLM:
             yield order.popleft().completion()
 
     def job(
-        self, prompt: Prompt, *, system: str | None = None, raw: bool = False, trace: bool = False, **sampling: Any
+        self,
+        prompt: Prompt,
+        *,
+        system: str | None = None,
+        raw: bool = False,
+        trace: bool = False,
+        prediction: str | None = None,
+        **sampling: Any,
     ) -> Job:
         """Check a prompt and its parameters and make it ready to run. Nothing is computed yet."""
         unknown = sorted(set(sampling) - set(Sampling.names()))
@@ -195,7 +218,10 @@ class LLM:
             ends |= frozenset(self.assembly.tokenizer.eos_ids)
         text = TextStream(self.assembly.tokenizer, chosen.stop, ends)
         seed = secrets.randbits(53) if chosen.seed is None else chosen.seed
-        request = Request(tokens, chosen, seed=seed, stop_ids=ends, watcher=text)
+        if prediction is not None and not isinstance(prediction, str):
+            raise PromptError(f"the prediction is {type(prediction).__name__}; give the text that is expected back.")
+        expected = self.assembly.tokenizer.encode(prediction, add_bos=False) if prediction else ()
+        request = Request(tokens, chosen, seed=seed, stop_ids=ends, watcher=text, prediction=expected)
         self.assembly.engine.check(request)
         return Job(self.assembly, request, text, self._load_s, trace)
 

@@ -28,7 +28,7 @@ def test_text_goes_to_stdout_and_one_summary_line_to_stderr(cli: Cli) -> None:
     assert ran.out == generate(cli, "--max-tokens", "40")["text"] + "\n"
     assert ran.err.startswith("forerun: 40 tokens, ")
     assert ran.err.count("\n") == 1
-    for word in ("tokens/s", "rounds", "mean acceptance length", "with suffix+recycling", "--max-tokens"):
+    for word in ("tokens/s", "rounds", "mean acceptance length", "with prediction+suffix+recycling", "--max-tokens"):
         assert word in ran.err
 
 
@@ -170,6 +170,52 @@ def test_vllms_names_choose_the_drafter(cli: Cli) -> None:
     assert generate(cli, "--speculative-config", json.dumps(config))["draft"] == "model:toy"
     assert generate(cli, "--speculative-config", '{"model": "toy"}')["draft"] == "model:toy"
     assert generate(cli, "--speculative-config", '{"method": "ngram", "prompt_lookup_min": 2}')["draft"] == "ngram"
+
+
+def test_a_prediction_saves_rounds_and_changes_no_text(cli: Cli, tmp_path: Path) -> None:
+    plain = generate(cli, "--max-tokens", "60", "--draft", "none")
+    expected = tmp_path / "expected.txt"
+    expected.write_text(plain["text"], encoding="utf-8")
+    budget = ("--max-tokens", "60", "--num-speculative-tokens", "7")
+    for draft in ("auto", "prediction"):
+        told = generate(cli, *budget, "--draft", draft, "--prediction", str(expected))
+        asked = generate(cli, *budget, "--draft", draft)
+        assert told["token_ids"] == asked["token_ids"] == plain["token_ids"]
+        rounds = [data["metrics"]["speculative_decoding"]["num_rounds"] for data in (told, asked)]
+        assert rounds[0] < rounds[1]
+
+
+def test_a_line_of_a_prompts_file_has_its_own_prediction(cli: Cli, tmp_path: Path) -> None:
+    plain = generate(cli, "--max-tokens", "60", "--draft", "none")
+    lines = [{"prompt": PROMPT}, {"prompt": PROMPT, "prediction": plain["text"]}]
+    asked = tmp_path / "asked.jsonl"
+    asked.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    ran = cli("generate", "--prompts", str(asked), *TOY, "--max-tokens", "60", "--draft", "prediction")
+    assert ran.status == 0, ran.err
+    without, given = [json.loads(line) for line in ran.out.splitlines()]
+    assert without["token_ids"] == given["token_ids"] == plain["token_ids"]
+    assert given["metrics"]["speculative_decoding"]["num_rounds"] < 30
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--prediction", "nowhere.txt"), ("cannot read nowhere.txt",)),
+        (("--prediction", "FILE", "--draft", "ngram"), ("ngram drafts from no prediction", "prediction+ngram")),
+        (("--prediction", "BYTES"), ("not UTF-8",)),
+        (("--prediction", "FILE", "--prompts", "FILE"), ("give each line its own",)),
+    ],
+)
+def test_predictions_that_cannot_be_used(
+    cli: Cli, tmp_path: Path, flags: tuple[str, ...], says: tuple[str, ...]
+) -> None:
+    files = {"FILE": tmp_path / "text", "BYTES": tmp_path / "bytes"}
+    files["FILE"].write_text("expected", encoding="utf-8")
+    files["BYTES"].write_bytes(b"\xff\xfe")
+    question = () if "--prompts" in flags else (PROMPT,)
+    ran = cli("generate", *question, *TOY, *(str(files.get(flag, flag)) for flag in flags))
+    assert (ran.status, ran.out) == (2, "")
+    assert all(words in ran.err for words in says), ran.err
 
 
 def test_a_prompt_from_standard_input_is_the_same_prompt(cli: Cli) -> None:

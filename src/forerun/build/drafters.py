@@ -21,9 +21,9 @@ from forerun.errors import CompositionError, UsageError
 if TYPE_CHECKING:
     from forerun.drafters.model import Helper
 
-# What `auto` drafts with: everything that costs next to nothing, in one tree; and a draft model that is on this machine
-# already, where it is worth more.
-AUTO = "suffix+recycling"
+# What `auto` drafts with: everything that costs next to nothing, in one tree (a request without a prediction has none to
+# draft from); and a draft model that is on this machine already, where it is worth more.
+AUTO = "prediction+suffix+recycling"
 
 
 class Drafting:

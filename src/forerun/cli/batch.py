@@ -90,7 +90,7 @@ class Batch:
                 continue
             question = self._ready.popleft()
             try:
-                job = self._llm.job(question.prompt(), **self._asked)
+                job = self._llm.job(question.prompt(), **dict(self._asked) | {"prediction": question.prediction})
             except ForerunError as error:
                 self._fail(question, str(error))
                 continue

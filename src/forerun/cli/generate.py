@@ -48,10 +48,11 @@ def generate(
     controller: options.Controller = "auto",
     memory: options.Memory = None,
     remember: options.Remember = "matrix",
+    prediction: options.Prediction = None,
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Answer each line of a JSONL file: id, category, prompt or turns.")
+        Path | None, typer.Option(help="Answer each line of a JSONL file: id, category, prediction, prompt or turns.")
     ] = None,
     concurrency: Annotated[int | None, typer.Option(help="With --prompts: how many at once.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
@@ -67,6 +68,7 @@ def generate(
         "system": system,
         "raw": raw,
         "trace": trace,
+        "prediction": options.prediction(command.params),
         **options.sampling(command.params),
     }
     if raw and system is not None:
@@ -76,6 +78,8 @@ def generate(
     if prompts is not None:
         if prompt is not None:
             raise UsageError("a prompt and --prompts were given; leave one of the two out.")
+        if prediction is not None:
+            raise UsageError('--prediction is for one prompt; with --prompts give each line its own "prediction".')
         from forerun.cli.batch import answer_file
 
         return answer_file(prompts, command.params, asked, concurrency, output)

@@ -80,6 +80,14 @@ SpeculativeConfig = Annotated[
     typer.Option(help="The same as JSON, with vLLM's names.", metavar="JSON", rich_help_panel=_SPECULATION),
 ]
 
+Prediction = Annotated[
+    Path | None,
+    typer.Option(
+        help="A text file that the answer is expected to be like, for the drafter of that name.",
+        rich_help_panel=_SPECULATION,
+    ),
+]
+
 MaxTokens = Annotated[int, typer.Option("--max-tokens", "-n", help="At most this many tokens.")]
 Temperature = Annotated[float, typer.Option("--temperature", "-t", help="0 is greedy.", rich_help_panel=_SAMPLING)]
 TopP = Annotated[float, typer.Option(help="Smallest set with this mass; 1 is off.", rich_help_panel=_SAMPLING)]
@@ -163,6 +171,25 @@ def plan(params: Mapping[str, Any]) -> dict[str, Any]:
     if (config := params.get("speculative_config")) is not None:
         planned |= speculative_config(config)
     return planned
+
+
+def prediction(params: Mapping[str, Any]) -> str | None:
+    """The text of `--prediction`. Raises UsageError for a file that cannot be read, and for a draft that does not use it."""
+    path = params.get("prediction")
+    if path is None:
+        return None
+    draft = plan(params).get("draft", "auto")
+    if draft != "auto" and "prediction" not in draft:
+        raise UsageError(
+            f"{draft} drafts from no prediction; add it (--draft 'prediction+{draft}') or leave --draft out."
+        )
+    try:
+        text: str = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}); convert it first.") from error
+    return text
 
 
 def speculative_config(text: str) -> dict[str, Any]:

@@ -16,8 +16,9 @@ from forerun.errors import UsageError
 class Question:
     """One line of a prompts file. `error` says what is wrong with it, or what went wrong with its answer.
 
-    turns: what the user says, one after the other. labels: the line's `id` and `category`, repeated with the answer.
-    answers: one object per turn answered, as `forerun generate --json` prints it.
+    turns: what the user says, one after the other. prediction: text that the answer is expected to be like.
+    labels: the line's `id` and `category`, repeated with the answer. answers: one object per turn answered, as
+    `forerun generate --json` prints it.
     """
 
     line: int
@@ -25,6 +26,7 @@ class Question:
     labels: dict[str, Any] = field(default_factory=dict)
     answers: list[dict[str, Any]] = field(default_factory=list)
     error: str | None = None
+    prediction: str | None = None
 
     @property
     def done(self) -> bool:
@@ -85,4 +87,7 @@ def _question(number: int, line: bytes) -> Question:
     if not isinstance(turns, list) or not turns or not all(isinstance(turn, str) for turn in turns):
         wanted = "prompt must be text" if "prompt" in entry else "turns must be a list of at least one text"
         return Question(number, labels=labels, error=wanted)
-    return Question(number, tuple(turns), labels)
+    prediction = entry.get("prediction")
+    if prediction is not None and ("turns" in entry or not isinstance(prediction, str)):
+        return Question(number, labels=labels, error="prediction must be text, and goes with prompt")
+    return Question(number, tuple(turns), labels, prediction=prediction)

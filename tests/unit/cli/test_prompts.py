@@ -20,6 +20,8 @@ from forerun.cli.prompts import Question, parse
         (b'{"turns": "a"}', "turns must be a list"),
         (b'{"turns": []}', "turns must be a list"),
         (b'{"turns": ["a", 3]}', "turns must be a list"),
+        (b'{"prompt": "a", "prediction": 3}', "prediction must be text"),
+        (b'{"turns": ["a"], "prediction": "b"}', "goes with prompt"),
     ],
 )
 def test_a_malformed_line_is_a_question_with_an_error(line: bytes, error: str) -> None:
