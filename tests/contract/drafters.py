@@ -110,8 +110,8 @@ def headed(*, widened: bool) -> ModelDrafter:
 class Turns:
     """Judges by the length of the text alone, so that drafts can be had again."""
 
-    def depth(self, request: Request, cheap: Draft) -> int:
-        return len(request.tokens) % 4
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+        return [len(request.tokens) % 4 for request in requests]
 
     def watches(self, request: Request) -> bool:
         return True

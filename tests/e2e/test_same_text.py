@@ -13,6 +13,7 @@ import pytest
 
 from forerun import LLM, Completion
 from forerun.controllers.fixed import Fixed
+from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoneDrafter
 from forerun.engine import Engine
 
@@ -102,3 +103,22 @@ def test_copies_and_strangers_as_draft_models(model: str, draft: str, note: str)
         for sampling in ({"temperature": 0.0}, {"temperature": 0.8, "seed": 7}):
             accepted += check(llms, [PROMPTS["qa"], PROMPTS["coding"]], 2, {"max_tokens": 16, **sampling})
         assert accepted > 0
+
+
+@pytest.mark.parametrize(
+    ("draft", "cascade", "borrows"),
+    [
+        ("self:int4", None, True),
+        ("self:exit=12", None, True),
+        # A draft model's laws are part of a cascade's text, so they must not depend on where a round began.
+        ("self:int4", "v3:0.5", False),
+        ("model:smollm2-135m", None, False),
+    ],
+)
+def test_which_drafters_go_on_from_the_targets_own_keys(draft: str, cascade: str | None, borrows: bool) -> None:
+    with LLM.load("smollm2-135m", draft=draft, cascade=cascade, num_speculative_tokens=3) as llm:
+        drafter = llm.assembly.engine.drafter
+        assert isinstance(drafter, ModelDrafter)
+        assert (drafter.borrower is not None) == borrows
+        twice = [llm.generate(PROMPTS["qa"], max_tokens=12, temperature=0.8, seed=3).token_ids for _ in range(2)]
+        assert twice[0] == twice[1]

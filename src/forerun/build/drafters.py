@@ -48,7 +48,8 @@ class Drafting:
         for single in singles(self.spec):
             if single.name in ("model", "self") and single not in self._partners:
                 laws = bool(cascades.mixtures) or single in helped
-                self._partners[single] = Partner(single, plan, target, known, laws=laws)
+                mixes = bool(cascades.mixtures)
+                self._partners[single] = Partner(single, plan, target, known, laws=laws, mixes=mixes)
         if cascades.plain or len(cascades.mixtures) > 1:
             self._check_stages()
 
@@ -90,8 +91,9 @@ class Drafting:
 
     @property
     def dear(self) -> Partner | None:
-        """The model that drafts for the target, if one does."""
-        return next(iter(self._partners.values()), None)
+        """The model that drafts for the target, if one does; of several, the first that reads texts itself."""
+        found = list(self._partners.values())
+        return next((partner for partner in found if not partner.borrows), found[0] if found else None)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model, load_model
-from forerun.core.protocols import Borrower, Drafter, Floats, Model
+from forerun.core.protocols import Drafter, Floats, Model
 from forerun.drafters.grammar import Single
 from forerun.errors import CompositionError, UsageError
 
@@ -76,19 +76,24 @@ class Partner:
     """A model that can draft for the target. Raises UsageError, ModelError, CompositionError or FetchError.
 
     laws: whether its distributions are wanted and not only its tokens (cascades), or another drafter drafts for it.
-    note: what the user should know about it, or empty. borrows: whether it reads no text, but what the target has read.
+    mixes: whether its laws become part of the text's (cascades). note: what the user should know about it, or empty.
+    borrows: whether it goes on from what the target has read and reads nothing itself. The target's own copies do, but
+    for cascades: what they think would depend on where a round began, and a seed would not repeat its text.
     """
 
-    def __init__(self, single: Single, plan: Plan, target: Source, known: Mapping[str, Source], *, laws: bool) -> None:
+    def __init__(
+        self, single: Single, plan: Plan, target: Source, known: Mapping[str, Source], *, laws: bool, mixes: bool
+    ) -> None:
         self.options = Options.read(single.argument)
         self._target = target
         self.note = ""
         self._shared: Shared | None = None
         self._as_text = False
         name = self.options.name
-        self.borrows = single.name == "self"
-        base = target if self.borrows else known[name] if name in known else find_model(name, plan)
-        weights = _own_copy(target, name) if self.borrows else base.weights
+        own = single.name == "self"
+        self.borrows = own and not mixes
+        base = target if own else known[name] if name in known else find_model(name, plan)
+        weights = _own_copy(target, name) if own else base.weights
         self._compare(base, laws)
         self._whole = base.weights
         self.source = self._cheaper(str(single), base, weights, plan)
@@ -120,7 +125,7 @@ class Partner:
             info,
             helper=helper,
             head=head,
-            borrows=self.borrows and isinstance(model, Borrower),
+            borrows=self.borrows,
             shared=self._shared,
             name=self._named,
         )

@@ -31,7 +31,7 @@ _BELIEVED_LEVELS, _BELIEVED_GAIN = 3.0, 2.2
 # What the cheap drafter that it stands beside is believed to earn: tokens and nodes a round.
 _CHEAP_TOKENS, _CHEAP_NODES = 1.2, 2.0
 # Requests are told apart by these steps of sureness; how sure a target is believed to be, worth so many rows, and how many
-# rows tell it.
+# rows tell it, these included.
 _SURENESS = (0.25, 0.45, 0.55, 0.65, 0.75, 0.85)
 _SURE, _SURE_WEIGHT, _SURE_ROWS = 0.75, 4, 32
 _MIDDLES = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *_SURENESS, 1.0))]
@@ -39,6 +39,8 @@ _MIDDLES = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *_SURENES
 _BELIEVED_LEVEL, _BELIEVED_READING = 0.3, 0.04
 # Where its costs were measured, those of reading are told by a pass of so many rows; how fast what is believed of them moves.
 _CHUNK, _PACE = 32, 0.3
+# Reading that costs no more than a plain pass, or this share of the answer so far, is not worth a thought.
+_TRIFLE = 0.02
 # So few unread tokens ride along in the first level; of more than so many, the time that they took can be told.
 _FREE, _MUCH = 8, 64
 
@@ -89,14 +91,10 @@ class DearJudge:
         for request in live:
             self._of(request).levels = 0  # left over where the round before failed
 
-    def depth(self, request: Request, cheap: Draft) -> int:
-        """How many levels the dear drafter may add to the draft in hand; 0 where it is not worth running."""
-        told = self._of(request)
-        if told.alike is None:
-            told.earnings.follow(self._alike(told))
-        if not self._repays(request, told):
-            return 0
-        return _DEEPEST if told.earnings.due(self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)) else 0
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+        """How many levels the dear drafter may add to each request's draft in hand; 0 where it is not worth running."""
+        wanted = [self._depth(request, draft) for request, draft in zip(requests, cheap, strict=True)]
+        return wanted if self._pays_together(requests, wanted) else [0] * len(wanted)
 
     def threshold(self) -> float:
         """The chance below which a node is not worth another level of the dear drafter: its cost at today's rate."""
@@ -148,20 +146,49 @@ class DearJudge:
 
     def forget(self, request: Request) -> None:
         told = self._told.pop(id(request), None)
-        if told is not None and told.alike is None:
-            # An answer for which it did not run: what it failed at is forgotten a little.
-            self._alike(told).fade(_believed(told.sureness))
+        if told is None or told.alike is not None or told.watched < _SURE_ROWS:
+            return
+        # An answer of some length for which it did not run: what it failed at is forgotten a little.
+        record, believed = self._alike(told), _believed(told.sureness)
+        if self._rate(record) < self._rate(believed):
+            record.fade(believed)
+
+    def _depth(self, request: Request, cheap: Draft) -> int:
+        """What one request wants, if all live ones were like it."""
+        told = self._of(request)
+        if told.alike is None:
+            told.earnings.follow(self._alike(told))
+        # An answer's last token needs no draft. Before its first one, the target has no keys yet to go on from.
+        most = _DEEPEST if request.remaining is None else min(_DEEPEST, request.remaining - 1)
+        if most <= 0 or (not self._reads and not request.generated) or not self._repays(request, told):
+            return 0
+        return most if told.earnings.due(self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)) else 0
+
+    def _pays_together(self, requests: Sequence[Request], wanted: Sequence[int]) -> bool:
+        """Whether those that want it bring more than it costs all, who wait for it."""
+        asking = sum(depth > 0 for depth in wanted)
+        if not asking or len(requests) == 1:
+            return True
+        told = [self._of(request) for request in requests]
+        without = [one.cheap for one in told]
+        chosen = [one.earnings if depth else one.cheap for one, depth in zip(told, wanted, strict=True)]
+        levels = max(one.levels for one in chosen) * self._level(asking)
+        return self._together(chosen, levels) > _MARGIN * self._together(without, 0.0)
+
+    def _together(self, earnings: Sequence[Earnings], seconds: float) -> float:
+        """Tokens per second of a pass for requests that earn so, with `seconds` spent before it."""
+        rows = sum(1.0 + one.nodes for one in earnings)
+        return sum(one.tokens for one in earnings) / (self._curve(rows) + seconds)
 
     def _rate(self, earnings: Earnings) -> float:
         """Tokens per second, if all live requests earned the same."""
-        seconds = self._curve(self.live * (1.0 + earnings.nodes)) + earnings.levels * self._level(self.live)
-        return self.live * earnings.tokens / seconds
+        return self._together([earnings] * self.live, earnings.levels * self._level(self.live))
 
     def _repays(self, request: Request, told: Told) -> bool:
         """Whether what the dear drafter has not read of the text is repaid by what it gains over the cheap one, if the
         answer goes on for as long as it has."""
         cost = self._reading * self._unread(request)
-        if cost <= self._curve(1):
+        if cost <= max(1.0, _TRIFLE * request.generated) * self._curve(1):
             return True
         ahead = request.generated if request.remaining is None else min(request.generated, request.remaining)
         gain = 1.0 / self._rate(told.cheap) - _CLEAR / self._rate(told.earnings)  # seconds a token
@@ -175,7 +202,7 @@ class DearJudge:
 
     def _of(self, request: Request) -> Told:
         if id(request) not in self._told:
-            self._told[id(request)] = Told(self._all.own(), self._cheap.own())
+            self._told[id(request)] = Told(_believed(_SURE).own(), self._cheap.own())
         return self._told[id(request)]
 
     def _alike(self, told: Told) -> Earnings:

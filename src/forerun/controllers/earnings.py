@@ -1,7 +1,7 @@
 """What drafting has earned lately: tokens, nodes and levels of a model, per round. What that costs depends on the batch.
 
-A request starts from what all requests saw and then goes its own way, since one text is predictable and the next is not.
-When it does not pay for a request it is tried again after 24, 48, 96, ... rounds.
+A request starts from what requests like it saw and then goes its own way, since one text is predictable and the next is
+not. When it does not pay for a request it is tried again after 24, 48, 96, ... of the rounds in which it could run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measured cost curves kept between runs: a machine is measured once per model, backend and number of threads."""
+"""Measured cost curves kept between runs: a machine is measured once per model, backend and way to run it."""
 
 from __future__ import annotations
 

@@ -20,10 +20,10 @@ from forerun.drafters.rows import last_row, sureness
 
 
 class Judge(Protocol):
-    """Knows what passes cost here and what drafts have earned (controllers.goodput)."""
+    """Knows what passes cost here and what drafts have earned (controllers.dear)."""
 
-    def depth(self, request: Request, cheap: Draft) -> int:
-        """How many levels of the dear drafter are worth more than the draft in hand; 0 is none."""
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+        """Per request, how many levels of the dear drafter are worth more than the draft in hand; 0 is none."""
         ...
 
     def watches(self, request: Request) -> bool:
@@ -75,10 +75,11 @@ class Choice(Composed):
     ) -> list[Draft]:
         cheap = self._ask(0, sessions, paths, budgets)
         requests = [cast(ComposedSession, session).request for session in sessions]
-        wanted = [
-            min(budget, self.judge.depth(request, draft)) if budget > 0 else 0
-            for request, draft, budget in zip(requests, cheap, budgets, strict=True)
-        ]
+        asked = [index for index, budget in enumerate(budgets) if budget > 0]
+        depths = self.judge.depths([requests[index] for index in asked], [cheap[index] for index in asked])
+        wanted = [0] * len(budgets)
+        for index, depth in zip(asked, depths, strict=True):
+            wanted[index] = min(budgets[index], depth)
         if not any(wanted):
             return cheap
         limit_levels(self.parts[1], self.judge.threshold())

@@ -51,10 +51,9 @@ class ModelSession(Session):
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""
-        lent = self.request.kv
-        if self.drafter.borrower is not None and lent is not None and lent.length + 1 < len(self.request.tokens):
-            return None  # the target reads the prompt in this very round; only then is there something to borrow
-        return None if self._closed else self.reading.tail(path)
+        # In its first round the target may be reading the prompt: only then is there something to borrow.
+        waits = self.drafter.borrower is not None and self.request.kv is not None and not self.request.generated
+        return None if self._closed or waits else self.reading.tail(path)
 
     def seek(self, path: Sequence[int]) -> tuple[KV, tuple[int, ...]]:
         """Cut the KV to what it shares with the text and `path`; (KV, the tokens to read, at least one).

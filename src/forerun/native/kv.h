@@ -42,7 +42,7 @@ struct Page {
   int references = 0;
 };
 
-// Owns every page of a model. Pages given back are kept for reuse, and freed where more than `kSpare` are idle.
+// Owns every page of a model's sequences, those that another model has borrowed too. Pages given back are kept for reuse, and freed where more than `kSpare` are idle.
 class PagePool {
  public:
   PagePool(KvShape shape, size_t limit) : shape_(shape), limit_(limit) {}

@@ -85,7 +85,7 @@ def judge(goodput: Goodput, right: float, rounds: int, cheap: Draft, level: floa
     """Rounds of one request that asks the judge first; a dear chain of three is right with the given frequency."""
     one, depths = request(), []
     for index in range(rounds):
-        depth = goodput.judge.depth(one, cheap)
+        depth = goodput.judge.depths([one], [cheap])[0]
         depths.append(depth)
         dear = chain(*[0.8] * min(3, depth), source="dear")
         if depth:
@@ -118,7 +118,7 @@ def asks_for(goodput: Goodput, sureness: float, rounds: int = 400) -> bool:
     """Whether a fresh request with a prompt of 100 tokens has it read for the dear drafter within so many rounds."""
     one, asked = Request([1] * 100, Sampling(max_tokens=2 * rounds)), False
     for _ in range(rounds):
-        asked = asked or goodput.judge.depth(one, EMPTY) > 0
+        asked = asked or goodput.judge.depths([one], [EMPTY])[0] > 0
         goodput.judge.watched(one, sureness)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
@@ -156,8 +156,11 @@ def test_what_failed_once_is_not_read_again_where_the_target_is_as_sure() -> Non
 def test_a_model_that_goes_on_from_the_targets_own_keys_reads_no_text() -> None:
     dear = CostCurve({1: 0.3, 32: 1.6})
     long = Request([1] * 5000, Sampling())
-    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear, reads=False).judge.depth(long, EMPTY) > 0
-    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear).judge.depth(long, EMPTY) == 0
+    borrows = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear, reads=False).judge
+    assert borrows.depths([long], [EMPTY]) == [0]  # the target has yet to read it
+    long.tokens.append(7)
+    assert borrows.depths([long], [EMPTY])[0] > 0
+    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear).judge.depths([long], [EMPTY])[0] == 0
 
 
 def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
@@ -165,7 +168,7 @@ def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
     one, asked = request(), 0
     for _ in range(100):
         goodput.budgets([one])
-        if goodput.judge.depth(one, EMPTY):
+        if goodput.judge.depths([one], [EMPTY])[0]:
             asked += 1
             goodput.judge.spent([one], [EMPTY], 0.3)
         goodput.trim([one], [EMPTY], 0.3)
@@ -197,7 +200,7 @@ def test_a_dear_drafter_is_not_silenced_by_what_the_cheap_one_lost() -> None:
         [kept] = goodput.trim([one], [chain(*[0.9] * 4)], 0.0)
         goodput.observe([Outcome(one, (1,), kept, (), (99,), seconds=Seconds(0.0, 3.0, 0.0))])
     assert len(kept) == 0
-    assert goodput.judge.depth(one, EMPTY) > 0
+    assert goodput.judge.depths([one], [EMPTY])[0] > 0
     dear = chain(*[0.9] * 3, source="dear")
     goodput.judge.spent([one], [dear], 0.3)
     [kept] = goodput.trim([one], [dear], 0.3)
@@ -210,7 +213,7 @@ def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_fa
     asked = []
     for _ in range(180):
         goodput.judge.watched(one, 0.75)
-        asked.append(goodput.judge.depth(one, EMPTY) > 0)
+        asked.append(goodput.judge.depths([one], [EMPTY])[0] > 0)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
     # Believed of it: 1 + 2.2 * 0.75 tokens in T(4) + 3 * 0.3; reading costs 0.05 for each token but the first few.
@@ -221,7 +224,7 @@ def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_fa
 
     short = Request([1] * 200, Sampling(max_tokens=60))
     short.tokens += [7] * 55  # too little is left to come
-    assert goodput.judge.depth(short, EMPTY) == 0
+    assert goodput.judge.depths([short], [EMPTY])[0] == 0
 
 
 def test_comes_back_when_the_text_becomes_predictable_again() -> None:
@@ -236,7 +239,7 @@ def test_ended_requests_are_forgotten() -> None:
     goodput.trim([one], [chain(0.5)], 0.0)
     goodput.forget(one)
     goodput.forget(one)
-    assert goodput._held == {}
+    assert (goodput._held, goodput.judge._told) == ({}, {})
 
 
 @pytest.mark.parametrize("requests", [1, 8])
@@ -251,4 +254,24 @@ def test_a_dear_drafter_is_judged_by_what_the_batch_costs(requests: int, runs: b
     goodput = Goodput(CostCurve({1: 1.0, 8: 1.5, 64: 9.0}), dear=CostCurve({1: 0.2, 8: 0.3, 64: 1.0}))
     live = [request() for _ in range(requests)]
     goodput.budgets(live)
-    assert (goodput.judge.depth(live[0], EMPTY) > 0) == runs
+    assert [depth > 0 for depth in goodput.judge.depths(live, [EMPTY] * requests)] == [runs] * requests
+
+
+def test_one_that_would_gain_does_not_make_many_wait() -> None:
+    """Rows are nearly free, so one more token for each of eight would pay for the levels; for one of them it does not."""
+    goodput = Goodput(CostCurve({1: 1.0, 8: 1.2, 11: 1.3, 32: 1.8}), dear=CostCurve({1: 0.25, 8: 0.3, 64: 2.0}))
+    short = [request() for _ in range(8)]
+    goodput.budgets(short)
+    assert all(goodput.judge.depths(short, [EMPTY] * 8))
+    long = [Request([1] * 500, Sampling()) for _ in range(7)]
+    goodput.budgets([*long, short[0]])
+    assert not any(goodput.judge.depths([*long, short[0]], [EMPTY] * 8))
+    goodput.budgets(short[:1])
+    assert any(goodput.judge.depths(short[:1], [EMPTY]))
+
+
+def test_no_levels_are_drafted_for_an_answers_last_token() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.1}))
+    for left, levels in ((1, 0), (2, 1), (40, 8)):
+        one = Request([1, 2], Sampling(max_tokens=left))
+        assert goodput.judge.depths([one], [EMPTY]) == [levels]

@@ -89,6 +89,15 @@ def test_largest_is_the_head_of_the_sorted_row(size: int, count: int, steps: int
     assert sorted(largest(row, count, 0.75)) == sorted(i for i in ranked if row[i] >= row.max() - np.float32(0.75))
 
 
+@pytest.mark.parametrize("allowed", [0, 3, 50])
+def test_largest_of_a_row_that_is_mostly_banned(allowed: int) -> None:
+    row = np.full(20_011, -np.inf, dtype=np.float32)
+    ids = np.random.default_rng(allowed).permutation(len(row))[:allowed]
+    row[ids] = np.arange(allowed)
+    found = largest(row, 8)
+    assert sorted(i for i in found if row[i] > -np.inf) == sorted(ids[-8:])
+
+
 def test_top_k_keeps_the_largest() -> None:
     assert ids(row(1, 5, 3, 4), top_k=2) == [1, 3]
     assert ids(row(1, 5, 3, 4), top_k=4) == [0, 1, 2, 3]

@@ -32,9 +32,9 @@ class Judge:
         self.asked: list[Draft] = []
         self.told: list[tuple[list[Request], list[Draft], float]] = []
 
-    def depth(self, request: Request, cheap: Draft) -> int:
-        self.asked.append(cheap)
-        return self._levels if self._likes(request) else 0
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+        self.asked += cheap
+        return [self._levels if self._likes(request) else 0 for request in requests]
 
     def watches(self, request: Request) -> bool:
         return True

@@ -12,11 +12,13 @@ import pytest
 
 from forerun.backends.reference import ReferenceModel
 from forerun.backends.toy import ToyModel, ToyScored, random_law
+from forerun.controllers import CostCurve, Goodput
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
-from forerun.core.protocols import NOTHING, Drafter, Feed, Needs
+from forerun.core.protocols import NOTHING, Controller, Drafter, Feed, Floats, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, choose, law
+from forerun.drafters.choice import Choice
 from forerun.drafters.head import Head
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.model_tree import ratio_scores
@@ -24,6 +26,7 @@ from forerun.drafters.none import NoneDrafter
 from forerun.engine import Engine
 from forerun.errors import BackendError
 from forerun.verifiers.keyed import Keyed
+from forerun.weights.spec import Spec
 from tests.unit.backends.tiny import random_tensors, spec_of, text
 
 VOCAB = 9
@@ -323,10 +326,13 @@ class Counting:
         return getattr(self._model, name)
 
 
-def engine_output(target: ReferenceModel, drafter: Drafter, nodes: int, temperature: float) -> list[list[int]]:
-    engine = Engine(target, drafter, Keyed(), Fixed(nodes), max_sequences=2)
+def engine_output(
+    target: ReferenceModel, drafter: Drafter, controller: Controller, temperature: float
+) -> list[list[int]]:
+    """Answers to three prompts, two at a time, read in chunks; the last prompt is the first once more."""
+    engine = Engine(target, drafter, Keyed(), controller, max_sequences=2, prefill_rows=40, keep_prefixes=1)
     sampling = Sampling(temperature=temperature, max_tokens=12)
-    requests = [Request(list(text(90, seed)), sampling, seed=seed) for seed in (1, 2, 3)]
+    requests = [Request(list(text(90, seed)), sampling, seed=seed) for seed in (1, 2, 1)]
     for request in requests:
         engine.add(request)
     while not engine.idle:
@@ -334,16 +340,41 @@ def engine_output(target: ReferenceModel, drafter: Drafter, nodes: int, temperat
     return [request.output for request in requests]
 
 
+def first_layers_of(spec: Spec, tensors: dict[str, Floats]) -> Counting:
+    return Counting(ReferenceModel(replace(spec, layers=2, sliding=spec.sliding[:2]), tensors, threads=1))
+
+
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_the_targets_first_layers_draft_from_its_own_keys_and_read_no_text(temperature: float) -> None:
     spec = spec_of("llama")
     tensors = random_tensors(spec)
     whole = ReferenceModel(spec, tensors, threads=1)
-    plain = engine_output(whole, NoneDrafter(), 0, temperature)
+    plain = engine_output(whole, NoneDrafter(), Fixed(0), temperature)
     fed = []
     for borrows in (False, True):
-        first = Counting(ReferenceModel(replace(spec, layers=2, sliding=spec.sliding[:2]), tensors, threads=1))
+        first = first_layers_of(spec, tensors)
         drafter = ModelDrafter(first, whole.info, borrows=borrows)
-        assert engine_output(whole, drafter, 3, temperature) == plain
+        assert engine_output(whole, drafter, Fixed(3), temperature) == plain
         fed.append(first.fed)
     assert fed[0] - fed[1] >= 3 * 85
+
+
+def test_goodput_is_told_of_real_rounds_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the target has read a prompt there is nothing to borrow, and what takes no time says nothing of a level."""
+    spec = spec_of("llama")
+    tensors = random_tensors(spec)
+    whole = ReferenceModel(spec, tensors, threads=1)
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.0}), 4, CostCurve({1: 0.01}), reads=False)
+    judge = goodput.judge
+    told: list[int] = []
+    spent = judge.spent
+
+    def spy(requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+        told.extend(len(draft) for draft in drafts)
+        spent(requests, drafts, seconds)
+
+    monkeypatch.setattr(judge, "spent", spy)
+    drafter = Choice(NoneDrafter(), ModelDrafter(first_layers_of(spec, tensors), whole.info, borrows=True), judge)
+    assert engine_output(whole, drafter, goodput, 0.0) == engine_output(whole, NoneDrafter(), Fixed(0), 0.0)
+    assert told
+    assert all(told)
