@@ -36,7 +36,12 @@ def run(
     target: Source, draft: str, asked: list[str], at_once: int, options: dict[str, Any], plan: dict[str, Any]
 ) -> Any:
     llm = LLM(build(Plan(model=target.name, draft=draft, max_sequences=at_once, keep_prefixes=0, **plan), target))
-    jobs = (llm.job(prompt, **options | {"seed": index}) for index, prompt in enumerate(asked))
+    # Nobody knows the answers beforehand, so what is expected back is the question.
+    expected = asked if "prediction" in draft else [None] * len(asked)
+    jobs = (
+        llm.job(prompt, prediction=text, **options | {"seed": index})
+        for index, (prompt, text) in enumerate(zip(asked, expected, strict=True))
+    )
     started = time.perf_counter()
     done = list(llm.run_all(jobs, at_once))
     return done, time.perf_counter() - started
