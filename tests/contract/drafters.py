@@ -110,7 +110,7 @@ def headed(*, widened: bool) -> ModelDrafter:
 class Turns:
     """Judges by the length of the text alone, so that drafts can be had again."""
 
-    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
         return [len(request.tokens) % 4 for request in requests]
 
     def watches(self, request: Request) -> bool:
@@ -122,7 +122,9 @@ class Turns:
     def threshold(self) -> float:
         return 0.1
 
-    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+    def spent(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
+    ) -> None:
         pass
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 
-from forerun.build.partners import Partner
 from forerun.build.plan import Plan
 from forerun.build.sources import Source
 from forerun.controllers.costs import CostCurve, measure
@@ -20,7 +19,7 @@ _FIXED = 7
 _MOST = 16
 
 
-def controller_for(plan: Plan, target: Source, drafts: bool, dear: Partner | None = None) -> Controller:
+def controller_for(plan: Plan, target: Source, drafts: bool, dear: Source | None = None) -> Controller:
     """`fixed` with the asked number of nodes, `heuristic` starting from it, or `goodput` with measured costs.
 
     dear: the model that drafts, if one does.
@@ -35,9 +34,7 @@ def controller_for(plan: Plan, target: Source, drafts: bool, dear: Partner | Non
     if plan.controller == "auto" and (target.weights is None or plan.cascade is not None):
         return Fixed(_FIXED)
     nodes = _MOST if plan.num_speculative_tokens is None else plan.num_speculative_tokens
-    if dear is None:
-        return Goodput(cost_curve(target), nodes)
-    return Goodput(cost_curve(target), nodes, cost_curve(dear.source), reads=not dear.borrows)
+    return Goodput(cost_curve(target), nodes, None if dear is None else cost_curve(dear))
 
 
 def cost_curve(target: Source) -> CostCurve:

@@ -90,10 +90,10 @@ class Drafting:
         return [self._partners[single].source.model for single in stages(self.spec)]
 
     @property
-    def dear(self) -> Partner | None:
+    def dear(self) -> Source | None:
         """The model that drafts for the target, if one does; of several, the first that reads texts itself."""
-        found = list(self._partners.values())
-        return next((partner for partner in found if not partner.borrows), found[0] if found else None)
+        found = sorted(self._partners.values(), key=lambda partner: partner.borrows)
+        return found[0].source if found else None
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -86,6 +86,7 @@ class Partner:
     ) -> None:
         self.options = Options.read(single.argument)
         self._target = target
+        self._keep = plan.keep_prefixes
         self.note = ""
         self._shared: Shared | None = None
         self._as_text = False
@@ -116,13 +117,14 @@ class Partner:
         info, model = self._target.model.info, model or self.source.model
         if self._as_text:
             assert self._shared is not None
-            return SlemDrafter(model, info.usable_vocab, self._shared, name=self._named)
+            return SlemDrafter(model, info.usable_vocab, self._shared, name=self._named, keep_prefixes=self._keep)
         head = None
         if self.restricted:
             head = Head(self._ids, min(info.vocab_size, model.info.vocab_size), self._vectors)
         return ModelDrafter(
             model,
             info,
+            keep_prefixes=self._keep,
             helper=helper,
             head=head,
             borrows=self.borrows,

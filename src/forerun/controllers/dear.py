@@ -48,14 +48,13 @@ _FREE, _MUCH = 8, 64
 @dataclass
 class Told:
     """What is known of one request: what the dear drafter and the cheap one earned for it, how sure the target was of its
-    tokens; `alike`, what the dear one earned for requests of the same sureness, once it has run; `levels` that it drafted
-    in this round, and how much of the text it has read."""
+    tokens; `alike`, what the dear one earned for requests of the same sureness, once it has run; and the `levels` that it
+    drafted in this round."""
 
     earnings: Earnings
     cheap: Earnings
     alike: Earnings | None = None
     levels: int = 0
-    read: int = 0
     sureness: float = _SURE
     watched: int = _SURE_WEIGHT
 
@@ -64,20 +63,16 @@ class DearJudge:
     """Knows what passes cost, and what rounds with a model that drafts have earned.
 
     curve, level: what passes of the target cost, and of the model; believed to be a share of the former if not given.
-    reads: whether the model has to read each text itself. in_hand: the rate of a draft, in tokens per second, if all live
-    requests had the same.
+    in_hand: the rate of a draft, in tokens per second, if all live requests had the same.
     """
 
-    def __init__(
-        self, curve: CostCurve, level: CostCurve | None, in_hand: Callable[[Draft], float], *, reads: bool = True
-    ) -> None:
+    def __init__(self, curve: CostCurve, level: CostCurve | None, in_hand: Callable[[Draft], float]) -> None:
         self.live = 1
         # Seconds of this round that went into reading text: paid once for all rounds to come.
         self.caught_up = 0.0
         self._curve = curve
         self._level = level or CostCurve({1: _BELIEVED_LEVEL * curve(1)})
         self._reading = _BELIEVED_READING * curve(1) if level is None else level(_CHUNK) / _CHUNK
-        self._reads = reads
         self._in_hand = in_hand
         self._told: dict[int, Told] = {}
         self._cheap = Earnings(_CHEAP_TOKENS, _CHEAP_NODES)
@@ -91,9 +86,12 @@ class DearJudge:
         for request in live:
             self._of(request).levels = 0  # left over where the round before failed
 
-    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
-        """How many levels the dear drafter may add to each request's draft in hand; 0 where it is not worth running."""
-        wanted = [self._depth(request, draft) for request, draft in zip(requests, cheap, strict=True)]
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
+        """How many levels the dear drafter may add to each request's draft in hand; 0 where it is not worth running.
+
+        unread: tokens of each text that it would have to read first.
+        """
+        wanted = [self._depth(*given) for given in zip(requests, cheap, unread, strict=True)]
         return wanted if self._pays_together(requests, wanted) else [0] * len(wanted)
 
     def threshold(self) -> float:
@@ -114,20 +112,22 @@ class DearJudge:
         told.watched += 1
         told.sureness += (sureness - told.sureness) / told.watched
 
-    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """What the dear drafter proposed when it was asked for these requests, and in which time."""
+    def spent(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
+    ) -> None:
+        """What the dear drafter proposed when it was asked for these requests, and in which time, reading included."""
         levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
-        unread = sum(self._unread(request) for request in requests)
-        much = unread > _MUCH
+        read = sum(max(0, tokens - _FREE) for tokens in unread)
+        much = read > _MUCH
         if much:
             drafting = levels * self._level(len(requests))
-            self._reading += _PACE * (max(0.0, seconds - drafting) / unread - self._reading)
-        self.caught_up = min(unread * self._reading, 0.95 * seconds)
+            self._reading += _PACE * (max(0.0, seconds - drafting) / read - self._reading)
+        self.caught_up = min(read * self._reading, 0.95 * seconds)
         if not much and seconds > 0.0:
             self._level.observe(len(requests), (seconds - self.caught_up) / levels)
         for request in requests:
             told = self._of(request)
-            told.levels, told.read = levels, len(request.tokens)
+            told.levels = levels
             told.alike = told.alike or self._alike(told)
 
     def ran(self, request: Request) -> bool:
@@ -153,14 +153,14 @@ class DearJudge:
         if self._rate(record) < self._rate(believed):
             record.fade(believed)
 
-    def _depth(self, request: Request, cheap: Draft) -> int:
+    def _depth(self, request: Request, cheap: Draft, unread: int) -> int:
         """What one request wants, if all live ones were like it."""
         told = self._of(request)
         if told.alike is None:
             told.earnings.follow(self._alike(told))
-        # An answer's last token needs no draft. Before its first one, the target has no keys yet to go on from.
+        # An answer's last token needs no draft, and before its first one nothing is known of it.
         most = _DEEPEST if request.remaining is None else min(_DEEPEST, request.remaining - 1)
-        if most <= 0 or (not self._reads and not request.generated) or not self._repays(request, told):
+        if most <= 0 or not request.generated or not self._repays(request, told, max(0, unread - _FREE)):
             return 0
         return most if told.earnings.due(self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)) else 0
 
@@ -184,21 +184,15 @@ class DearJudge:
         """Tokens per second, if all live requests earned the same."""
         return self._together([earnings] * self.live, earnings.levels * self._level(self.live))
 
-    def _repays(self, request: Request, told: Told) -> bool:
+    def _repays(self, request: Request, told: Told, unread: int) -> bool:
         """Whether what the dear drafter has not read of the text is repaid by what it gains over the cheap one, if the
         answer goes on for as long as it has."""
-        cost = self._reading * self._unread(request)
+        cost = self._reading * unread
         if cost <= max(1.0, _TRIFLE * request.generated) * self._curve(1):
             return True
         ahead = request.generated if request.remaining is None else min(request.generated, request.remaining)
         gain = 1.0 / self._rate(told.cheap) - _CLEAR / self._rate(told.earnings)  # seconds a token
         return gain > 0.0 and ahead * gain > cost
-
-    def _unread(self, request: Request) -> int:
-        """Tokens of the text that the dear drafter would have to read before its first level."""
-        if not self._reads:
-            return 0
-        return max(0, len(request.tokens) - self._of(request).read - _FREE)
 
     def _of(self, request: Request) -> Told:
         if id(request) not in self._told:

@@ -40,17 +40,16 @@ class Goodput:
     """Sizes drafts by what they are expected to earn.
 
     curve, dear: what passes of the target cost, and of the model that drafts, if one does. nodes: most nodes per request
-    and round. reads: whether the model that drafts has to read each text itself. judge: of a choice between a cheap
-    drafter and a dear one.
+    and round. judge: of a choice between a cheap drafter and a dear one.
     """
 
     name = "goodput"
 
-    def __init__(self, curve: CostCurve, nodes: int = 16, dear: CostCurve | None = None, *, reads: bool = True) -> None:
+    def __init__(self, curve: CostCurve, nodes: int = 16, dear: CostCurve | None = None) -> None:
         self.curve = curve
         self.nodes = nodes
         self.calibration = Calibration()
-        self.judge = DearJudge(curve, dear, self._in_hand, reads=reads)
+        self.judge = DearJudge(curve, dear, self._in_hand)
         self._held: dict[int, Held] = {}
 
     def budgets(self, live: Sequence[Request]) -> list[int]:

@@ -41,6 +41,11 @@ class Session(ABC):
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         """At most `budget` nodes to follow the request's tokens and then those of `path`."""
 
+    @property
+    def unread(self) -> int:
+        """Tokens of the text that a model must read before this session's next draft."""
+        return 0
+
     def observe(self, outcome: Outcome) -> None:  # noqa: B027
         """Learn what a round committed; nothing by default."""
 

@@ -15,15 +15,18 @@ from forerun.core.draft import ROOT, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession
 from forerun.core.request import Request
-from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge
+from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge, parts_of
 from forerun.drafters.rows import last_row, sureness
 
 
 class Judge(Protocol):
     """Knows what passes cost here and what drafts have earned (controllers.dear)."""
 
-    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
-        """Per request, how many levels of the dear drafter are worth more than the draft in hand; 0 is none."""
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
+        """Per request, how many levels of the dear drafter are worth more than the draft in hand; 0 is none.
+
+        unread: tokens of the text that it would have to read first.
+        """
         ...
 
     def watches(self, request: Request) -> bool:
@@ -38,8 +41,13 @@ class Judge(Protocol):
         """The chance of being reached below which a node is not worth continuing."""
         ...
 
-    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
-        """What the dear drafter proposed, perhaps nothing, for the requests it was asked for, and in which time."""
+    def spent(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
+    ) -> None:
+        """What the dear drafter proposed, perhaps nothing, for the requests it was asked for, and in which time.
+
+        unread: tokens of each text that it read first.
+        """
         ...
 
 
@@ -76,7 +84,8 @@ class Choice(Composed):
         cheap = self._ask(0, sessions, paths, budgets)
         requests = [cast(ComposedSession, session).request for session in sessions]
         asked = [index for index, budget in enumerate(budgets) if budget > 0]
-        depths = self.judge.depths([requests[index] for index in asked], [cheap[index] for index in asked])
+        unread = [getattr(parts_of(session)[1], "unread", 0) for session in sessions]
+        depths = self.judge.depths(*_chosen(asked, requests, cheap, unread))
         wanted = [0] * len(budgets)
         for index, depth in zip(asked, depths, strict=True):
             wanted[index] = min(budgets[index], depth)
@@ -85,9 +94,9 @@ class Choice(Composed):
         limit_levels(self.parts[1], self.judge.threshold())
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
-        asked = [index for index, levels in enumerate(wanted) if levels]
         seconds = time.perf_counter() - started
-        self.judge.spent([requests[index] for index in asked], [dear[index] for index in asked], seconds)
+        ran = [index for index, levels in enumerate(wanted) if levels]
+        self.judge.spent(*_chosen(ran, requests, dear, unread), seconds)
         dear = self._extended(sessions, paths, dear, budgets)
         return [
             merge([own, free], budget, self.name) if len(own) else free
@@ -119,6 +128,12 @@ class Choice(Composed):
             hang(draft, end, more, self.name) if len(more) else draft
             for draft, end, more in zip(drafts, ends, found, strict=True)
         ]
+
+
+def _chosen(
+    which: Sequence[int], requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int]
+) -> tuple[list[Request], list[Draft], list[int]]:
+    return [requests[i] for i in which], [drafts[i] for i in which], [unread[i] for i in which]
 
 
 def limit_levels(drafter: Drafter, threshold: float) -> None:

@@ -51,6 +51,11 @@ class ComposedSession:
     def propose(self, budget: int) -> Draft:
         return self._composed.propose([self], [budget])[0]
 
+    @property
+    def unread(self) -> int:
+        """Tokens of the text that models among the parts must read before the next draft."""
+        return sum(getattr(part, "unread", 0) for part in self.parts)
+
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         """At most `budget` nodes to follow the request's tokens and then those of `path`."""
         return self._composed.propose_after([self], [path], [budget])[0]
@@ -120,7 +125,7 @@ class Composed:
         drafts = [EMPTY] * len(sessions)
         if asked:
             part = self.parts[which]
-            of_part = [_parts(sessions[i])[which] for i in asked]
+            of_part = [parts_of(sessions[i])[which] for i in asked]
             wanted = [budgets[i] for i in asked]
             if any(len(paths[i]) for i in asked):
                 if not isinstance(part, Continues):
@@ -291,7 +296,8 @@ def _leaves(draft: Draft) -> list[int]:
     return sorted(leaves, key=lambda node: (-reach[node], node))[:_EXTENDED]
 
 
-def _parts(session: DraftSession) -> Sequence[DraftSession]:
+def parts_of(session: DraftSession) -> Sequence[DraftSession]:
+    """The sessions of a composition's parts."""
     assert isinstance(session, ComposedSession)
     return session.parts
 

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.outcome import Outcome
+from forerun.core.prefixes import Prefixes
 from forerun.core.protocols import KV, NOTHING, Borrower, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
 from forerun.core.request import Request
 from forerun.drafters.base import Continues, Session, SessionDrafter
@@ -39,15 +40,21 @@ class ModelSession(Session):
         self.drafter = drafter
         self.reading = drafter.reading(request)
         self.widened = Widened(drafter.head, request) if drafter.head is not None else None
-        self._kv = drafter.model.open()
+        kept = None if drafter.borrower is not None else drafter.prefixes.take(self.reading.tokens)
+        self._kv = kept or drafter.model.open()
         self.helper = drafter.helper.open(request) if drafter.helper is not None else None
         self._borrowed = 0  # how many tokens the target's KV had read when it was borrowed
-        self._read: list[int] = []
-        self._agreed = 0  # how many of them are known to be the text's: its tokens never change
+        self._read = list(self.reading.tokens[: self._kv.length])
+        self._agreed = len(self._read)  # how many of them are known to be the text's: its tokens never change
         self._closed = False
 
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         return self.drafter.propose_after([self], [path], [budget])[0]
+
+    @property
+    def unread(self) -> int:
+        """Tokens of the text that the model has yet to read."""
+        return 0 if self.drafter.borrower is not None else max(0, len(self.reading.tokens) - len(self._read))
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""
@@ -104,7 +111,10 @@ class ModelSession(Session):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._kv.close()
+            if self.drafter.borrower is None:
+                self.drafter.prefixes.put(self._read[: self._kv.length], self._kv)
+            else:
+                self._kv.close()
             if self.helper is not None:
                 self.helper.close()
 
@@ -122,6 +132,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     threshold: a node whose estimated chance to be reached is below it is kept but not continued.
     depth: most levels of the tree, so most passes (0: the budget decides).
     chunk: most tokens of a text that one pass reads.
+    keep_prefixes: ended texts whose KV is kept for requests that start the same.
     helper: drafts for this model, at most `helped` tokens a pass.
     head: for a model whose head covers some ids only (FR-Spec, 2502.14856), which; and how others are scored.
     borrows: go on from the target's KV, which the model must be able to read (`Borrower`), and read no text of its own.
@@ -138,6 +149,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         threshold: float = 0.0,
         depth: int = 0,
         chunk: int = 256,
+        keep_prefixes: int = 0,
         helper: Helper | None = None,
         helped: int = 4,
         head: Head | None = None,
@@ -148,6 +160,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         self.model = model
         self.name = (name or f"model:{model.info.name}") + ("" if helper is None else f"<{helper.name}")
         self.helper, self._helped = helper, helped
+        self.prefixes = Prefixes(keep_prefixes, model.info)
         # Who can go on from the target's KV, if it is to.
         self.borrower = cast(Borrower, model) if borrows else None
         self._shared = shared
@@ -237,6 +250,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
                         scored.commit(index, ())
 
     def close(self) -> None:
+        self.prefixes.clear()
         self.model.close()
         if self.helper is not None:
             self.helper.close()

@@ -40,6 +40,12 @@ class SlemSession(Session):
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         return self._drafter.propose_after([self], [path], [budget])[0]
 
+    @property
+    def unread(self) -> int:
+        """Tokens of the text that the model has yet to read."""
+        self.start(())
+        return self.session.unread
+
     def encode(self, path: Sequence[int], draft: Draft, budget: int) -> Draft:
         """A draft of the model's in the target's tokens."""
         shared = self._drafter.shared
@@ -88,8 +94,10 @@ class SlemSession(Session):
 class SlemDrafter(SessionDrafter[SlemSession]):
     """Drafts with a model of another vocabulary. usable: the target's ids that are tokens."""
 
-    def __init__(self, model: Model, usable: int, shared: Shared, *, name: str = "", chunk: int = 256) -> None:
-        self.model = ModelDrafter(model, model.info, chunk=chunk)
+    def __init__(
+        self, model: Model, usable: int, shared: Shared, *, name: str = "", chunk: int = 256, keep_prefixes: int = 0
+    ) -> None:
+        self.model = ModelDrafter(model, model.info, chunk=chunk, keep_prefixes=keep_prefixes)
         self.shared, self.usable = shared, usable
         self.name = name or f"model:{model.info.name}"
         pairs = {int(other): token for token, other in enumerate(shared.to_draft) if token in shared.target.control_ids}

@@ -17,10 +17,10 @@ from forerun.core import sampling
 from forerun.core.chance import RoundChance
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.outcome import Outcome, Seconds, Verdict
+from forerun.core.prefixes import Prefixes
 from forerun.core.protocols import KV, Answers, Chance, Controller, Drafter, Feed, Model, Scored, Verifier
 from forerun.core.request import FinishReason, Request
 from forerun.core.scratch import Scratch
-from forerun.engine.prefixes import Prefixes
 from forerun.engine.scheduler import Scheduler, Turn
 from forerun.errors import BackendError, PromptError
 
@@ -52,7 +52,7 @@ class Engine:
         self._chance = chance or (lambda request, root: RoundChance(request.noise, root))
         self._scheduler = Scheduler(max_sequences, prefill_rows)
         self._scratch = Scratch()
-        self._prefixes = Prefixes(keep_prefixes if target.info.batch_invariant and target.info.rollback else 0)
+        self._prefixes = Prefixes(keep_prefixes, target.info)
 
     @property
     def idle(self) -> bool:

@@ -14,8 +14,16 @@ FLAT = {1: 1.0, 64: 1.0}
 STEEP = {1: 1.0, 64: 64.0}
 
 
-def request() -> Request:
-    return Request([1, 2], Sampling())
+def request(**sampling: int) -> Request:
+    """One that has written its first token."""
+    one = Request([1, 2], Sampling(**sampling))  # type: ignore[arg-type]
+    one.tokens.append(7)
+    return one
+
+
+def levels_of(goodput: Goodput, *requests: Request, cheap: Draft = EMPTY) -> list[int]:
+    """Levels for requests of whose texts a model has read nothing."""
+    return goodput.judge.depths(requests, [cheap] * len(requests), [len(one.tokens) for one in requests])
 
 
 def chain(*scores: float, source: str = "s", first: int = 0) -> Draft:
@@ -85,11 +93,11 @@ def judge(goodput: Goodput, right: float, rounds: int, cheap: Draft, level: floa
     """Rounds of one request that asks the judge first; a dear chain of three is right with the given frequency."""
     one, depths = request(), []
     for index in range(rounds):
-        depth = goodput.judge.depths([one], [cheap])[0]
+        depth = levels_of(goodput, one, cheap=cheap)[0]
         depths.append(depth)
         dear = chain(*[0.8] * min(3, depth), source="dear")
         if depth:
-            goodput.judge.spent([one], [dear], level * len(dear))
+            goodput.judge.spent([one], [dear], [0], level * len(dear))
         draft = dear if depth else cheap
         [kept] = goodput.trim([one], [draft], level * len(dear))
         good = (index * 0.618034) % 1.0 < right
@@ -118,7 +126,7 @@ def asks_for(goodput: Goodput, sureness: float, rounds: int = 400) -> bool:
     """Whether a fresh request with a prompt of 100 tokens has it read for the dear drafter within so many rounds."""
     one, asked = Request([1] * 100, Sampling(max_tokens=2 * rounds)), False
     for _ in range(rounds):
-        asked = asked or goodput.judge.depths([one], [EMPTY])[0] > 0
+        asked = asked or levels_of(goodput, one)[0] > 0
         goodput.judge.watched(one, sureness)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
@@ -139,12 +147,12 @@ def test_a_text_is_not_read_for_a_target_that_hesitates_at_every_token() -> None
 def test_what_failed_once_is_not_read_again_where_the_target_is_as_sure() -> None:
     goodput = readable()
     assert asks_for(goodput, 0.7)
-    failing = Request([1, 2], Sampling())
+    failing = request()
     for _ in range(40):
         goodput.judge.watched(failing, 0.7)
     for _ in range(12):
         dear = chain(0.9, 0.9, source="dear")
-        goodput.judge.spent([failing], [dear], 0.7)
+        goodput.judge.spent([failing], [dear], [0], 0.7)
         [kept] = goodput.trim([failing], [dear], 0.7)
         goodput.observe([Outcome(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
     assert not goodput.judge.watches(failing)
@@ -153,14 +161,19 @@ def test_what_failed_once_is_not_read_again_where_the_target_is_as_sure() -> Non
     assert sum(asks_for(goodput, 0.7) for _ in range(100)) in range(1, 90)  # but one day it is
 
 
-def test_a_model_that_goes_on_from_the_targets_own_keys_reads_no_text() -> None:
-    dear = CostCurve({1: 0.3, 32: 1.6})
+def test_what_is_read_already_costs_nothing() -> None:
     long = Request([1] * 5000, Sampling())
-    borrows = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear, reads=False).judge
-    assert borrows.depths([long], [EMPTY]) == [0]  # the target has yet to read it
     long.tokens.append(7)
-    assert borrows.depths([long], [EMPTY])[0] > 0
-    assert Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=dear).judge.depths([long], [EMPTY])[0] == 0
+    judge = readable().judge
+    assert judge.depths([long], [EMPTY], [5001]) == [0]
+    assert judge.depths([long], [EMPTY], [1])[0] > 0
+
+
+def test_nothing_is_drafted_by_a_model_before_an_answers_first_token() -> None:
+    one = request()
+    assert levels_of(readable(), one)[0] > 0
+    del one.tokens[-1]
+    assert levels_of(readable(), one) == [0]
 
 
 def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
@@ -168,9 +181,9 @@ def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
     one, asked = request(), 0
     for _ in range(100):
         goodput.budgets([one])
-        if goodput.judge.depths([one], [EMPTY])[0]:
+        if levels_of(goodput, one)[0]:
             asked += 1
-            goodput.judge.spent([one], [EMPTY], 0.3)
+            goodput.judge.spent([one], [EMPTY], [0], 0.3)
         goodput.trim([one], [EMPTY], 0.3)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.3, 1.0, 0.0))])
     assert asked < 30
@@ -189,7 +202,7 @@ def test_what_a_level_costs_is_followed() -> None:
     goodput = Goodput(CostCurve({1: 1.0, 8: 1.4}), dear=CostCurve({1: 0.6}))
     at_first = goodput.judge.threshold()
     for _ in range(50):
-        goodput.judge.spent([request()], [chain(0.9, 0.9)], 2 * 0.1)
+        goodput.judge.spent([request()], [chain(0.9, 0.9)], [0], 2 * 0.1)
     assert goodput.judge.threshold() < at_first / 2
 
 
@@ -200,9 +213,9 @@ def test_a_dear_drafter_is_not_silenced_by_what_the_cheap_one_lost() -> None:
         [kept] = goodput.trim([one], [chain(*[0.9] * 4)], 0.0)
         goodput.observe([Outcome(one, (1,), kept, (), (99,), seconds=Seconds(0.0, 3.0, 0.0))])
     assert len(kept) == 0
-    assert goodput.judge.depths([one], [EMPTY])[0] > 0
+    assert levels_of(goodput, one)[0] > 0
     dear = chain(*[0.9] * 3, source="dear")
-    goodput.judge.spent([one], [dear], 0.3)
+    goodput.judge.spent([one], [dear], [0], 0.3)
     [kept] = goodput.trim([one], [dear], 0.3)
     assert len(kept) > 0
 
@@ -213,7 +226,7 @@ def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_fa
     asked = []
     for _ in range(180):
         goodput.judge.watched(one, 0.75)
-        asked.append(goodput.judge.depths([one], [EMPTY])[0] > 0)
+        asked.append(levels_of(goodput, one)[0] > 0)
         goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
     # Believed of it: 1 + 2.2 * 0.75 tokens in T(4) + 3 * 0.3; reading costs 0.05 for each token but the first few.
@@ -224,7 +237,7 @@ def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_fa
 
     short = Request([1] * 200, Sampling(max_tokens=60))
     short.tokens += [7] * 55  # too little is left to come
-    assert goodput.judge.depths([short], [EMPTY])[0] == 0
+    assert levels_of(goodput, short)[0] == 0
 
 
 def test_comes_back_when_the_text_becomes_predictable_again() -> None:
@@ -254,7 +267,7 @@ def test_a_dear_drafter_is_judged_by_what_the_batch_costs(requests: int, runs: b
     goodput = Goodput(CostCurve({1: 1.0, 8: 1.5, 64: 9.0}), dear=CostCurve({1: 0.2, 8: 0.3, 64: 1.0}))
     live = [request() for _ in range(requests)]
     goodput.budgets(live)
-    assert [depth > 0 for depth in goodput.judge.depths(live, [EMPTY] * requests)] == [runs] * requests
+    assert [depth > 0 for depth in levels_of(goodput, *live)] == [runs] * requests
 
 
 def test_one_that_would_gain_does_not_make_many_wait() -> None:
@@ -262,16 +275,18 @@ def test_one_that_would_gain_does_not_make_many_wait() -> None:
     goodput = Goodput(CostCurve({1: 1.0, 8: 1.2, 11: 1.3, 32: 1.8}), dear=CostCurve({1: 0.25, 8: 0.3, 64: 2.0}))
     short = [request() for _ in range(8)]
     goodput.budgets(short)
-    assert all(goodput.judge.depths(short, [EMPTY] * 8))
+    assert all(levels_of(goodput, *short))
     long = [Request([1] * 500, Sampling()) for _ in range(7)]
+    for one in long:
+        one.tokens.append(7)
     goodput.budgets([*long, short[0]])
-    assert not any(goodput.judge.depths([*long, short[0]], [EMPTY] * 8))
+    assert not any(levels_of(goodput, *long, short[0]))
     goodput.budgets(short[:1])
-    assert any(goodput.judge.depths(short[:1], [EMPTY]))
+    assert any(levels_of(goodput, short[0]))
 
 
 def test_no_levels_are_drafted_for_an_answers_last_token() -> None:
     goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.1}))
     for left, levels in ((1, 0), (2, 1), (40, 8)):
-        one = Request([1, 2], Sampling(max_tokens=left))
-        assert goodput.judge.depths([one], [EMPTY]) == [levels]
+        one = request(max_tokens=left + 1)
+        assert levels_of(goodput, one) == [levels]

@@ -32,7 +32,7 @@ class Judge:
         self.asked: list[Draft] = []
         self.told: list[tuple[list[Request], list[Draft], float]] = []
 
-    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft]) -> list[int]:
+    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
         self.asked += cheap
         return [self._levels if self._likes(request) else 0 for request in requests]
 
@@ -45,7 +45,9 @@ class Judge:
     def threshold(self) -> float:
         return 0.25
 
-    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+    def spent(
+        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
+    ) -> None:
         self.told.append((list(requests), list(drafts), seconds))
 
 

@@ -27,7 +27,7 @@ from forerun.engine import Engine
 from forerun.errors import BackendError
 from forerun.verifiers.keyed import Keyed
 from forerun.weights.spec import Spec
-from tests.unit.backends.tiny import random_tensors, spec_of, text
+from tests.unit.backends.tiny import random_tensors, spec_of, text, tiny
 
 VOCAB = 9
 LAW = random_law(VOCAB, 4, 2.0)
@@ -364,17 +364,45 @@ def test_goodput_is_told_of_real_rounds_only(monkeypatch: pytest.MonkeyPatch) ->
     spec = spec_of("llama")
     tensors = random_tensors(spec)
     whole = ReferenceModel(spec, tensors, threads=1)
-    goodput = Goodput(CostCurve({1: 1.0, 64: 1.0}), 4, CostCurve({1: 0.01}), reads=False)
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.0}), 4, CostCurve({1: 0.01}))
     judge = goodput.judge
     told: list[int] = []
     spent = judge.spent
 
-    def spy(requests: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> None:
+    def spy(requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float) -> None:
         told.extend(len(draft) for draft in drafts)
-        spent(requests, drafts, seconds)
+        assert not any(unread)
+        spent(requests, drafts, unread, seconds)
 
     monkeypatch.setattr(judge, "spent", spy)
     drafter = Choice(NoneDrafter(), ModelDrafter(first_layers_of(spec, tensors), whole.info, borrows=True), judge)
     assert engine_output(whole, drafter, goodput, 0.0) == engine_output(whole, NoneDrafter(), Fixed(0), 0.0)
     assert told
     assert all(told)
+
+
+def test_the_next_turn_reads_only_what_is_new() -> None:
+    """A draft model's KV of an ended text is kept for one that starts the same, as the target's is."""
+    spec = spec_of("llama")
+    tensors = random_tensors(spec)
+    fed = []
+    for kept in (0, 1):
+        whole = ReferenceModel(spec, tensors, threads=1)
+        small = Counting(tiny("llama", layers=1))
+        drafter = ModelDrafter(small, whole.info, keep_prefixes=kept)
+        engine = Engine(whole, drafter, Keyed(), Fixed(3))
+        tokens, counts, texts = list(text(60)), [], []
+        for _ in range(3):
+            before, one = small.fed, Request(tokens, Sampling(max_tokens=10))
+            engine.add(one)
+            while not engine.idle:
+                engine.step()
+            tokens = [*one.tokens, 3, 4]
+            counts.append(small.fed - before)
+            texts.append(one.output)
+        engine.close()
+        assert not drafter.prefixes.take(tokens)
+        fed.append((counts, texts))
+    assert fed[0][1] == fed[1][1]
+    assert fed[1][0][0] == fed[0][0][0]
+    assert all(new < old - 50 for old, new in zip(fed[0][0][1:], fed[1][0][1:], strict=True))

@@ -1,23 +1,23 @@
 """KV of ended requests, kept for the next one that starts with the same tokens: the next turn of a chat.
 
-Reuse changes no bit of what follows where a backend is batch-invariant; elsewhere the engine does not ask for it.
+Reuse changes no bit of what follows where a backend is batch-invariant; elsewhere nobody asks for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.core.protocols import KV
+from forerun.core.protocols import KV, ModelInfo
 
 # Cutting back and re-reading costs about as much as a short prompt: shorter matches are not worth an entry.
 _SHORTEST = 16
 
 
 class Prefixes:
-    """The last `capacity` texts and their KV; the oldest is dropped first."""
+    """The last `capacity` texts and their KV in a model; the oldest is dropped first. None where reuse would show."""
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
+    def __init__(self, capacity: int, info: ModelInfo) -> None:
+        self._capacity = capacity if info.batch_invariant and info.rollback else 0
         self._held: list[tuple[tuple[int, ...], KV]] = []
 
     def take(self, prompt: Sequence[int]) -> KV | None:
