@@ -220,6 +220,11 @@ class LLM:
         seed = secrets.randbits(53) if chosen.seed is None else chosen.seed
         if prediction is not None and not isinstance(prediction, str):
             raise PromptError(f"the prediction is {type(prediction).__name__}; give the text that is expected back.")
+        if prediction is not None and not self.assembly.predicts:
+            raise PromptError(
+                f"the draft {self.assembly.draft} looks at no prediction; add the drafter of that name (such as "
+                "prediction+suffix), or leave the prediction out."
+            )
         expected = self.assembly.tokenizer.encode(prediction, add_bos=False) if prediction else ()
         request = Request(tokens, chosen, seed=seed, stop_ids=ends, watcher=text, prediction=expected)
         self.assembly.engine.check(request)

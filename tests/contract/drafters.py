@@ -122,9 +122,7 @@ class Turns:
     def threshold(self) -> float:
         return 0.1
 
-    def spent(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
-    ) -> None:
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
         pass
 
 

@@ -201,7 +201,7 @@ def test_a_line_of_a_prompts_file_has_its_own_prediction(cli: Cli, tmp_path: Pat
     ("flags", "says"),
     [
         (("--prediction", "nowhere.txt"), ("cannot read nowhere.txt",)),
-        (("--prediction", "FILE", "--draft", "ngram"), ("ngram drafts from no prediction", "prediction+ngram")),
+        (("--prediction", "FILE", "--draft", "ngram"), ("ngram looks at no prediction", "prediction+suffix")),
         (("--prediction", "BYTES"), ("not UTF-8",)),
         (("--prediction", "FILE", "--prompts", "FILE"), ("give each line its own",)),
     ],

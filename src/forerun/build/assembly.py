@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 class Assembly:
     """What was built, under the names that it goes by in results.
 
-    notes: lines that the user should see. lossy: the rule that lets texts differ from the target's own, empty if none.
+    predicts: whether drafts look at what a request expects back. notes: lines that the user should see.
+    lossy: the rule that lets texts differ from the target's own, empty if none.
     """
 
     engine: Engine
@@ -37,6 +38,7 @@ class Assembly:
     verifier: str
     backend: str
     max_sequences: int
+    predicts: bool = True
     notes: tuple[str, ...] = ()
     lossy: str = ""
 
@@ -77,6 +79,7 @@ def build(plan: Plan, target: Source | None = None, partners: Mapping[str, Sourc
         verifier=verifier.name,
         backend=backend,
         max_sequences=plan.max_sequences,
+        predicts=drafting.predicts,
         notes=notes(plan, backend) + (drafting.notes if drafts else ()),
         lossy=plan.cascade or ("" if verifier.exact else verifier.name),
     )

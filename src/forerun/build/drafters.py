@@ -74,6 +74,12 @@ class Drafting:
         """Whether anything is ever proposed."""
         return any(single.name != "none" for single in singles(self.spec))
 
+    @property
+    def predicts(self) -> bool:
+        """Whether anything looks at what a request expects back; plug-ins may, and where nothing drafts nobody minds."""
+        names = {single.name for single in singles(self.spec)}
+        return "prediction" in names or not names.isdisjoint(self._plugins) or not self.drafts
+
     def build(self, judge: Judge | None) -> Drafter:
         """Load what it needs. judge: decides between the sides of `|`, and whether a model drafts at all.
 

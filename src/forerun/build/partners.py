@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from forerun.build.plan import Plan
 from forerun.build.sources import Source, find_model, load_model
-from forerun.core.protocols import Drafter, Floats, Model
+from forerun.core.protocols import Borrower, Drafter, Floats, Model
 from forerun.drafters.grammar import Single
 from forerun.errors import CompositionError, UsageError
 
@@ -127,7 +127,7 @@ class Partner:
             keep_prefixes=self._keep,
             helper=helper,
             head=head,
-            borrows=self.borrows,
+            borrows=self.borrows and isinstance(model, Borrower),
             shared=self._shared,
             name=self._named,
         )

@@ -174,15 +174,10 @@ def plan(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prediction(params: Mapping[str, Any]) -> str | None:
-    """The text of `--prediction`. Raises UsageError for a file that cannot be read, and for a draft that does not use it."""
+    """The text of `--prediction`. Raises UsageError for a file that cannot be read."""
     path = params.get("prediction")
     if path is None:
         return None
-    draft = plan(params).get("draft", "auto")
-    if draft != "auto" and "prediction" not in draft:
-        raise UsageError(
-            f"{draft} drafts from no prediction; add it (--draft 'prediction+{draft}') or leave --draft out."
-        )
     try:
         text: str = path.read_text(encoding="utf-8")
     except OSError as error:

@@ -5,7 +5,8 @@ with as many requests as are live. Before it has run for a request, how sure the
 will earn: where the target hesitates, another model guesses something else. What it earned is remembered by that.
 
 Reading a text for it is a purchase for an answer of unknown length, so it waits until it would have paid for itself on the
-answer so far (ski rental: Karlin et al., Algorithmica 1988): wherever the answer ends, no more is lost than was to be gained.
+answer so far (ski rental: Karlin et al., Algorithmica 1988): wherever the answer ends, hardly more is lost than was to be
+gained. What does not pay is tried again now and then, but not while other requests would have to wait for it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ _MIDDLES = [(low + high) / 2 for low, high in itertools.pairwise((0.0, *_SURENES
 _BELIEVED_LEVEL, _BELIEVED_READING = 0.3, 0.04
 # Where its costs were measured, those of reading are told by a pass of so many rows; how fast what is believed of them moves.
 _CHUNK, _PACE = 32, 0.3
-# Reading that costs no more than a plain pass, or this share of the answer so far, is not worth a thought.
-_TRIFLE = 0.02
+# Reading that costs no more than a plain pass, or this share of the answer so far, is not worth a thought; and what took
+# less than this share of a level was no run.
+_TRIFLE, _NOTHING = 0.02, 0.1
 # So few unread tokens ride along in the first level; of more than so many, the time that they took can be told.
 _FREE, _MUCH = 8, 64
 
@@ -112,18 +114,21 @@ class DearJudge:
         told.watched += 1
         told.sureness += (sureness - told.sureness) / told.watched
 
-    def spent(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
-    ) -> None:
-        """What the dear drafter proposed when it was asked for these requests, and in which time, reading included."""
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
+        """What the dear drafter proposed when it was asked for these requests, and in which time, with so much reading.
+
+        Where next to no time was spent, it had no need to run, or could not; that says nothing of it.
+        """
+        if seconds < _NOTHING * self._level(1):
+            return
         levels = max(1, max((max(draft.depths, default=0) for draft in drafts), default=0))
-        read = sum(max(0, tokens - _FREE) for tokens in unread)
-        much = read > _MUCH
+        tokens = sum(max(0, count - _FREE) for count in read)
+        much = tokens > _MUCH
         if much:
             drafting = levels * self._level(len(requests))
-            self._reading += _PACE * (max(0.0, seconds - drafting) / read - self._reading)
-        self.caught_up = min(read * self._reading, 0.95 * seconds)
-        if not much and seconds > 0.0:
+            self._reading += _PACE * (max(0.0, seconds - drafting) / tokens - self._reading)
+        self.caught_up = min(tokens * self._reading, 0.95 * seconds)
+        if not much:
             self._level.observe(len(requests), (seconds - self.caught_up) / levels)
         for request in requests:
             told = self._of(request)
@@ -146,12 +151,12 @@ class DearJudge:
 
     def forget(self, request: Request) -> None:
         told = self._told.pop(id(request), None)
-        if told is None or told.alike is not None or told.watched < _SURE_ROWS:
+        if told is None or told.alike is not None:
             return
-        # An answer of some length for which it did not run: what it failed at is forgotten a little.
+        # An answer for which it did not run: what it failed at is forgotten a little, less where the answer was short.
         record, believed = self._alike(told), _believed(told.sureness)
         if self._rate(record) < self._rate(believed):
-            record.fade(believed)
+            record.fade(believed, min(1.0, (told.watched - _SURE_WEIGHT) / (_SURE_ROWS - _SURE_WEIGHT)))
 
     def _depth(self, request: Request, cheap: Draft, unread: int) -> int:
         """What one request wants, if all live ones were like it."""
@@ -160,9 +165,15 @@ class DearJudge:
             told.earnings.follow(self._alike(told))
         # An answer's last token needs no draft, and before its first one nothing is known of it.
         most = _DEEPEST if request.remaining is None else min(_DEEPEST, request.remaining - 1)
-        if most <= 0 or not request.generated or not self._repays(request, told, max(0, unread - _FREE)):
+        if most <= 0 or not request.generated:
             return 0
-        return most if told.earnings.due(self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)) else 0
+        pays = self._rate(told.earnings) > _MARGIN * self._in_hand(cheap)
+        # Others would have to wait for what is only tried.
+        tries = told.earnings.due(pays) and self.live == 1
+        cost = self._reading * max(0, unread - _FREE)
+        if cost <= max(1.0, _TRIFLE * request.generated) * self._curve(1):
+            return most if pays or tries else 0
+        return most if pays and self._repays(request, told, cost) else 0
 
     def _pays_together(self, requests: Sequence[Request], wanted: Sequence[int]) -> bool:
         """Whether those that want it bring more than it costs all, who wait for it."""
@@ -177,22 +188,26 @@ class DearJudge:
 
     def _together(self, earnings: Sequence[Earnings], seconds: float) -> float:
         """Tokens per second of a pass for requests that earn so, with `seconds` spent before it."""
-        rows = sum(1.0 + one.nodes for one in earnings)
-        return sum(one.tokens for one in earnings) / (self._curve(rows) + seconds)
+        return sum(one.tokens for one in earnings) / self._seconds(earnings, seconds)
+
+    def _seconds(self, earnings: Sequence[Earnings], seconds: float) -> float:
+        return self._curve(sum(1.0 + one.nodes for one in earnings)) + seconds
 
     def _rate(self, earnings: Earnings) -> float:
         """Tokens per second, if all live requests earned the same."""
         return self._together([earnings] * self.live, earnings.levels * self._level(self.live))
 
-    def _repays(self, request: Request, told: Told, unread: int) -> bool:
-        """Whether what the dear drafter has not read of the text is repaid by what it gains over the cheap one, if the
-        answer goes on for as long as it has."""
-        cost = self._reading * unread
-        if cost <= max(1.0, _TRIFLE * request.generated) * self._curve(1):
-            return True
+    def _repays(self, request: Request, told: Told, cost: float) -> bool:
+        """Whether seconds spent on reading a text for the dear drafter are repaid by what it gains over the cheap one, if
+        the answer goes on for as long as it has."""
         ahead = request.generated if request.remaining is None else min(request.generated, request.remaining)
-        gain = 1.0 / self._rate(told.cheap) - _CLEAR / self._rate(told.earnings)  # seconds a token
-        return gain > 0.0 and ahead * gain > cost
+        # The others of a batch gain nothing by it, and wait.
+        others = [told.cheap] * (self.live - 1)
+        with_it, levels = [*others, told.earnings], told.earnings.levels * self._level(1)
+        seconds = self._seconds(with_it, levels)
+        tokens = sum(one.tokens for one in with_it)
+        saved = tokens / self._together([*others, told.cheap], 0.0) - _CLEAR * seconds  # a round
+        return ahead * saved / told.earnings.tokens > cost
 
     def _of(self, request: Request) -> Told:
         if id(request) not in self._told:

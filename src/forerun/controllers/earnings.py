@@ -1,7 +1,7 @@
 """What drafting has earned lately: tokens, nodes and levels of a model, per round. What that costs depends on the batch.
 
 A request starts from what requests like it saw and then goes its own way, since one text is predictable and the next is
-not. When it does not pay for a request it is tried again after 24, 48, 96, ... of the rounds in which it could run.
+not. When it does not pay for a request it is tried again after 24, 48, 96, ... rounds.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Earnings:
         """Expect what another expects, keeping count of the tries."""
         self._move(1.0, other.tokens, other.nodes, other.levels)
 
-    def fade(self, believed: Earnings) -> None:
+    def fade(self, believed: Earnings, part: float = 1.0) -> None:
         """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""
-        self._move(_FADE, believed.tokens, believed.nodes, believed.levels)
+        self._move(_FADE * part, believed.tokens, believed.nodes, believed.levels)
 
     def due(self, pays: bool) -> bool:
         """Whether to run it now: it pays, or it is time to try again. Ask once a round."""

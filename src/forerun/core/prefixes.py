@@ -20,6 +20,9 @@ class Prefixes:
         self._capacity = capacity if info.batch_invariant and info.rollback else 0
         self._held: list[tuple[tuple[int, ...], KV]] = []
 
+    def __len__(self) -> int:
+        return len(self._held)
+
     def take(self, prompt: Sequence[int]) -> KV | None:
         """A KV that has read the longest known start of `prompt`, but never its last token, whose logits are needed."""
         found = [(_common(tokens, prompt[:-1]), index) for index, (tokens, _) in enumerate(self._held)]
@@ -32,6 +35,9 @@ class Prefixes:
 
     def put(self, tokens: Sequence[int], kv: KV) -> None:
         """Keep a KV that has read `tokens`; it belongs to this object from now on."""
+        if len(tokens) < _SHORTEST:
+            kv.close()  # in the place of one that could be of use
+            return
         self._held.append((tuple(tokens), kv))
         while len(self._held) > self._capacity:
             self._held.pop(0)[1].close()

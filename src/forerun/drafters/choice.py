@@ -41,12 +41,10 @@ class Judge(Protocol):
         """The chance of being reached below which a node is not worth continuing."""
         ...
 
-    def spent(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
-    ) -> None:
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
         """What the dear drafter proposed, perhaps nothing, for the requests it was asked for, and in which time.
 
-        unread: tokens of each text that it read first.
+        read: tokens of each text that it read for it.
         """
         ...
 
@@ -84,7 +82,7 @@ class Choice(Composed):
         cheap = self._ask(0, sessions, paths, budgets)
         requests = [cast(ComposedSession, session).request for session in sessions]
         asked = [index for index, budget in enumerate(budgets) if budget > 0]
-        unread = [getattr(parts_of(session)[1], "unread", 0) for session in sessions]
+        unread = _unread(sessions)
         depths = self.judge.depths(*_chosen(asked, requests, cheap, unread))
         wanted = [0] * len(budgets)
         for index, depth in zip(asked, depths, strict=True):
@@ -95,8 +93,9 @@ class Choice(Composed):
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
         seconds = time.perf_counter() - started
+        read = [max(0, before - after) for before, after in zip(unread, _unread(sessions), strict=True)]
         ran = [index for index, levels in enumerate(wanted) if levels]
-        self.judge.spent(*_chosen(ran, requests, dear, unread), seconds)
+        self.judge.spent(*_chosen(ran, requests, dear, read), seconds)
         dear = self._extended(sessions, paths, dear, budgets)
         return [
             merge([own, free], budget, self.name) if len(own) else free
@@ -130,10 +129,15 @@ class Choice(Composed):
         ]
 
 
+def _unread(sessions: Sequence[DraftSession]) -> list[int]:
+    """Tokens that the dear drafter has yet to read."""
+    return [getattr(parts_of(session)[1], "unread", 0) for session in sessions]
+
+
 def _chosen(
-    which: Sequence[int], requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int]
+    which: Sequence[int], requests: Sequence[Request], drafts: Sequence[Draft], tokens: Sequence[int]
 ) -> tuple[list[Request], list[Draft], list[int]]:
-    return [requests[i] for i in which], [drafts[i] for i in which], [unread[i] for i in which]
+    return [requests[i] for i in which], [drafts[i] for i in which], [tokens[i] for i in which]
 
 
 def limit_levels(drafter: Drafter, threshold: float) -> None:

@@ -40,7 +40,8 @@ class ModelSession(Session):
         self.drafter = drafter
         self.reading = drafter.reading(request)
         self.widened = Widened(drafter.head, request) if drafter.head is not None else None
-        kept = None if drafter.borrower is not None else drafter.prefixes.take(self.reading.tokens)
+        # Some readings have to translate a whole text first.
+        kept = drafter.prefixes.take(self.reading.tokens) if len(drafter.prefixes) else None
         self._kv = kept or drafter.model.open()
         self.helper = drafter.helper.open(request) if drafter.helper is not None else None
         self._borrowed = 0  # how many tokens the target's KV had read when it was borrowed
@@ -53,8 +54,9 @@ class ModelSession(Session):
 
     @property
     def unread(self) -> int:
-        """Tokens of the text that the model has yet to read."""
-        return 0 if self.drafter.borrower is not None else max(0, len(self.reading.tokens) - len(self._read))
+        """Tokens of the text that the model, or one that drafts for it, has yet to read."""
+        own = 0 if self.drafter.borrower is not None else max(0, len(self.reading.tokens) - len(self._read))
+        return own + getattr(self.helper, "unread", 0)
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""

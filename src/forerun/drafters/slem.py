@@ -33,9 +33,12 @@ class SlemSession(Session):
 
     def start(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """Bring the model's request up to date; the model's tokens that come after it, None where there are none."""
+        self._catch_up()
+        return self._text.spelled(path)
+
+    def _catch_up(self) -> None:
         tokens = self._text.tokens
         self._own.tokens += tokens[len(self._own.tokens) :]
-        return self._text.spelled(path)
 
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         return self._drafter.propose_after([self], [path], [budget])[0]
@@ -43,7 +46,7 @@ class SlemSession(Session):
     @property
     def unread(self) -> int:
         """Tokens of the text that the model has yet to read."""
-        self.start(())
+        self._catch_up()
         return self.session.unread
 
     def encode(self, path: Sequence[int], draft: Draft, budget: int) -> Draft:

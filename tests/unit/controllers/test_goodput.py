@@ -290,3 +290,39 @@ def test_no_levels_are_drafted_for_an_answers_last_token() -> None:
     for left, levels in ((1, 0), (2, 1), (40, 8)):
         one = request(max_tokens=left + 1)
         assert levels_of(goodput, one) == [levels]
+
+
+def test_what_took_no_time_says_nothing_of_the_model() -> None:
+    """In `suffix,model:x` the model does not run where suffix speaks."""
+    goodput, one = readable(), request()
+    before = goodput.judge._reading, goodput.judge.threshold()
+    for _ in range(50):
+        goodput.budgets([one])
+        goodput.judge.spent([one], [chain(0.9)], [0], 1e-6)
+        goodput.trim([one], [chain(0.9)], 0.0)
+        goodput.observe([Outcome(one, (1,), EMPTY, (), (99,), seconds=Seconds(0.0, 1.0, 0.0))])
+    assert goodput.judge.watches(one)
+    assert (goodput.judge._reading, goodput.judge.threshold()) == pytest.approx(before)
+
+
+def test_in_company_nothing_is_merely_tried() -> None:
+    """Alone, what failed is tried again; others would have to wait for it."""
+    for live, tried in ((1, True), (2, False)):
+        goodput = Goodput(CostCurve({1: 1.0, 64: 1.3}), dear=CostCurve({1: 0.5}))
+        several = [request() for _ in range(live)]
+        asked = 0
+        for _ in range(100):
+            goodput.budgets(several)
+            wanted = levels_of(goodput, *several)
+            asked += any(wanted)
+            chosen = [one for one, levels in zip(several, wanted, strict=True) if levels]
+            if chosen:
+                goodput.judge.spent(chosen, [chain(0.9)] * len(chosen), [0] * len(chosen), 0.5)
+            outcomes = [Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.5, 1.0, 0.0)) for one in several]
+            goodput.observe(outcomes)
+        late = 0
+        for _ in range(200):
+            goodput.budgets(several)
+            late += any(levels_of(goodput, *several))
+            goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0)) for one in several])
+        assert (late > 0) == tried

@@ -15,6 +15,7 @@ from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.choice import Choice
+from forerun.drafters.compose import Chain
 from forerun.drafters.grammar import Single, assemble, parse
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoneDrafter
@@ -31,9 +32,12 @@ class Judge:
         self._levels, self._likes = levels, likes
         self.asked: list[Draft] = []
         self.told: list[tuple[list[Request], list[Draft], float]] = []
+        self.unread: list[list[int]] = []
+        self.read: list[list[int]] = []
 
     def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
         self.asked += cheap
+        self.unread.append(list(unread))
         return [self._levels if self._likes(request) else 0 for request in requests]
 
     def watches(self, request: Request) -> bool:
@@ -45,10 +49,9 @@ class Judge:
     def threshold(self) -> float:
         return 0.25
 
-    def spent(
-        self, requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float
-    ) -> None:
+    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
         self.told.append((list(requests), list(drafts), seconds))
+        self.read.append(list(read))
 
 
 class SaySession(Session):
@@ -132,6 +135,25 @@ def test_no_budget_asks_nobody() -> None:
 def test_a_silent_dear_drafter_leaves_the_cheap_draft() -> None:
     [draft] = propose(Choice(Say("cheap", 1, 2), Say("dear"), Judge(2)), [ask()], [4])
     assert draft.tokens == (1, 2)
+
+
+def test_the_judge_is_told_what_is_unread_and_what_was_read() -> None:
+    judge, model = Judge(2), ModelDrafter(helper(), target().info)
+    one = Request(TEXT[:30], Sampling())
+    choice = Choice(Say("cheap"), model, judge)
+    session = choice.open(one)
+    choice.propose([session], [2])
+    choice.propose([session], [2])
+    assert judge.unread[0] == judge.read[0] == [30]
+    assert judge.unread[1] == judge.read[1] == [0]
+
+    # Where the first of a chain speaks, its model has not read what it would have to.
+    judge = Judge(2)
+    chained = Choice(Say("cheap"), Chain([Say("first", 1), model]), judge)
+    session = chained.open(one)
+    for _ in range(2):
+        chained.propose([session], [2])
+    assert (judge.unread, judge.read) == ([[30], [30]], [[0], [0]])
 
 
 def written(drafter: Drafter, controller: Controller, temperature: float) -> list[list[int]]:

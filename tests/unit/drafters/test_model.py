@@ -369,10 +369,10 @@ def test_goodput_is_told_of_real_rounds_only(monkeypatch: pytest.MonkeyPatch) ->
     told: list[int] = []
     spent = judge.spent
 
-    def spy(requests: Sequence[Request], drafts: Sequence[Draft], unread: Sequence[int], seconds: float) -> None:
+    def spy(requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
         told.extend(len(draft) for draft in drafts)
-        assert not any(unread)
-        spent(requests, drafts, unread, seconds)
+        assert not any(read)
+        spent(requests, drafts, read, seconds)
 
     monkeypatch.setattr(judge, "spent", spy)
     drafter = Choice(NoneDrafter(), ModelDrafter(first_layers_of(spec, tensors), whole.info, borrows=True), judge)

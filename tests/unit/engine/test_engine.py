@@ -233,6 +233,16 @@ def test_abort_releases_what_a_request_holds() -> None:
     assert asked[2].generated == 0
 
 
+def test_a_text_too_short_to_be_of_use_does_not_take_a_kept_ones_place() -> None:
+    engine = Engine(model(), NoneDrafter(), Keyed(), Fixed(0), keep_prefixes=1)
+    first = Request([i % VOCAB for i in range(40)], Sampling(max_tokens=5))
+    run(engine, [first])
+    run(engine, [Request([1, 2], Sampling(max_tokens=2))])
+    engine.add(Request([*first.tokens, 1, 2], Sampling(max_tokens=5)))
+    [outcome] = engine.step()
+    assert len(outcome.forced) == 3
+
+
 def test_a_kept_prefix_is_read_once() -> None:
     prompt = [i % VOCAB for i in range(40)]
     first = Request(prompt, Sampling(max_tokens=5))
