@@ -1,8 +1,9 @@
 """Off when speculation does not pay, cheap probes, on again when it would: the last word after every estimate.
 
 The gate looks only at what happened: each speculating round is charged its real seconds against what its tokens would
-have cost one by one. It closes when a round's mean gain is a loss, and probes after 8, 16, 32, ... 256 plain rounds; a
-probe that gains opens it, and the wait starts from 8 again only after a stretch of gains, so that it does not flutter.
+have cost one by one. It closes when a round's mean gain is a loss, and probes after 8, 16, 32, ... 256 plain rounds, or
+sooner where the drafts that it holds back promise much; a probe that gains opens it, and the wait starts from 8 again only
+after a stretch of gains, so that it does not flutter.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ _FADE = 0.95
 _LOSS = 0.03
 _PATIENCE = 6
 _STEADY = 24
+# How much nearer a probe comes by a round whose draft promises one token more than a plain round.
+_HASTE = 4.0
 
 
 class Gate:
@@ -23,14 +26,17 @@ class Gate:
         self._mean = 0.0
         self._rounds = 0
         self._wait = _FIRST_WAIT
-        self._left = 0
+        self._left = 0.0
 
-    def allows(self) -> bool:
-        """Whether this round may speculate: open, or a probe is due. Ask once a round."""
+    def allows(self, promise: float = 0.0) -> bool:
+        """Whether this round may speculate: open, or a probe is due. Ask once a round.
+
+        promise: what the draft in hand is believed to gain, in plain tokens.
+        """
         if self.open:
             return True
-        self._left -= 1
-        return self._left < 0
+        self._left -= 1.0 + _HASTE * max(0.0, promise)
+        return self._left < 0.0
 
     def observe(self, gain: float) -> None:
         """Learn from a speculating round: tokens it wrote, less the plain rounds that its seconds would have bought."""

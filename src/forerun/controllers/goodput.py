@@ -60,7 +60,7 @@ class Goodput:
         for request, draft in zip(live, drafts, strict=True):
             self._of(request).draft = draft
         open_ = [
-            draft if len(draft) and self._allows(request) else EMPTY
+            draft if len(draft) and self._allows(request, draft) else EMPTY
             for request, draft in zip(live, drafts, strict=True)
         ]
         kept = self._best(len(live), open_, max(0.0, seconds - self.judge.caught_up))
@@ -88,9 +88,13 @@ class Goodput:
         self._held.pop(id(request), None)
         self.judge.forget(request)
 
-    def _allows(self, request: Request) -> bool:
+    def _allows(self, request: Request, draft: Draft) -> bool:
         """Whether a draft may be verified: the gate is for the cheap drafter, what the dear one earned speaks for it."""
-        return self.judge.ran(request) or self._of(request).gate.allows()
+        gate = self._of(request).gate
+        if self.judge.ran(request) or gate.open:
+            return True
+        live = self.judge.live
+        return gate.allows(self._in_hand(draft) * self.curve(live) / live - 1.0)
 
     def _of(self, request: Request) -> Held:
         return self._held.setdefault(id(request), Held(Gate()))

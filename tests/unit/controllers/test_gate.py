@@ -44,3 +44,13 @@ def test_does_not_flutter_on_noise_around_zero() -> None:
     speculated = run(gate, 1000, lambda i: 0.4 if i % 2 else -0.5)
     switches = sum(a != b for a, b in itertools.pairwise(speculated))
     assert switches < 30
+
+
+def test_a_draft_that_promises_much_is_probed_sooner() -> None:
+    waits = []
+    for promise in (-0.5, 0.0, 0.5, 3.0):
+        gate = Gate()
+        while gate.open:
+            gate.observe(-1.0)
+        waits.append(next(rounds for rounds in range(1000) if gate.allows(promise)))
+    assert waits[0] == waits[1] > waits[2] > waits[3]
