@@ -33,6 +33,10 @@ class ForerunError(Exception):
 
     exit_status = 1
 
+    def __init__(self, message: str) -> None:
+        # What it quotes of a library's message may have several lines.
+        super().__init__(" ".join(line.strip() for line in message.splitlines()))
+
 
 class UsageError(ForerunError):
     """The request is wrong; nothing was run."""
