@@ -129,23 +129,12 @@ class LLM:
         plan = Plan(**options) if model is None else Plan(model=model, **options)
         return cls(build(plan), time.perf_counter() - started)
 
-    def generate(
-        self,
-        prompt: Prompt,
-        *,
-        system: str | None = None,
-        raw: bool = False,
-        trace: bool = False,
-        prediction: str | None = None,
-        **sampling: Any,
-    ) -> Completion:
+    def generate(self, prompt: Prompt, **options: Any) -> Completion:
         """Answer one prompt: a string, or a list of chat messages.
 
-        system: a system message in front. raw: feed the string as it is, without the chat template.
-        prediction: text that the answer is expected to be like, for the drafter of that name; it changes no answer.
-        sampling: see `Sampling`. Raises PromptError or SamplingError; a broken model raises BackendError.
+        options: see `job`. Raises PromptError or SamplingError; a broken model raises BackendError.
         """
-        stream = self.stream(prompt, system=system, raw=raw, trace=trace, prediction=prediction, **sampling)
+        stream = self.stream(prompt, **options)
         for _ in stream:
             pass
         error = stream._job.request.error
@@ -153,19 +142,9 @@ class LLM:
             raise error
         return stream.completion
 
-    def stream(
-        self,
-        prompt: Prompt,
-        *,
-        system: str | None = None,
-        raw: bool = False,
-        trace: bool = False,
-        prediction: str | None = None,
-        **sampling: Any,
-    ) -> Stream:
+    def stream(self, prompt: Prompt, **options: Any) -> Stream:
         """The same, as chunks while the text is being written."""
-        job = self.job(prompt, system=system, raw=raw, trace=trace, prediction=prediction, **sampling)
-        return Stream(self, job)
+        return Stream(self, self.job(prompt, **options))
 
     def chat(self, messages: Sequence[Message], **sampling: Any) -> Completion:
         """Answer a conversation. Turn by turn, only what is new is read."""
@@ -176,7 +155,7 @@ class LLM:
     ) -> Iterator[Completion]:
         """Answer many prompts, several at a time, in order, each as soon as it and those before it are done.
 
-        concurrency: at most how many at once (default: as many as the engine runs). options: as for `generate`. A
+        concurrency: at most how many at once (default: as many as the engine runs). options: see `job`. A
         request that fails alone yields a completion with finish reason `error`.
         """
         jobs = (self.job(prompt, **options) for prompt in prompts)
@@ -207,7 +186,12 @@ class LLM:
         prediction: str | None = None,
         **sampling: Any,
     ) -> Job:
-        """Check a prompt and its parameters and make it ready to run. Nothing is computed yet."""
+        """Check a prompt and its parameters and make it ready to run. Nothing is computed yet.
+
+        system: a system message in front. raw: feed the string as it is, without the chat template. trace: note what each
+        round drafted and kept. prediction: text that the answer is expected to be like, for the drafter of that name; it
+        changes no answer. sampling: see `Sampling`. Raises PromptError or SamplingError.
+        """
         unknown = sorted(set(sampling) - set(Sampling.names()))
         if unknown:
             raise SamplingError(f"unknown parameter {unknown[0]!r}; known: {', '.join(Sampling.names())}.")

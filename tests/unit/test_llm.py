@@ -141,7 +141,7 @@ def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
 
 def test_bad_prompts_are_refused() -> None:
     with forerun.LLM.load("toy") as llm, pytest.raises(PromptError, match="prediction is list"):
-        llm.generate("hello", prediction=["hello"])  # type: ignore[arg-type]
+        llm.generate("hello", prediction=["hello"])
     llm = load()
     empty: list[Any] = ["", "   ", []]
     for prompt in empty:

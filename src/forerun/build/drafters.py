@@ -44,11 +44,10 @@ class Drafting:
                 "in it with --remember texts."
             )
         self._partners: dict[Single, Partner] = {}
-        helped = _helped(self.spec)
+        helped, mixes = _helped(self.spec), bool(cascades.mixtures)
         for single in singles(self.spec):
             if single.name in ("model", "self") and single not in self._partners:
-                laws = bool(cascades.mixtures) or single in helped
-                mixes = bool(cascades.mixtures)
+                laws = mixes or single in helped
                 self._partners[single] = Partner(single, plan, target, known, laws=laws, mixes=mixes)
         if cascades.plain or len(cascades.mixtures) > 1:
             self._check_stages()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.cli.files import reading
 from forerun.cli.options import Backend, Model
-from forerun.cli.output import Output, complain, note
+from forerun.cli.output import Output, complain, note, reason
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def clear(
         try:
             file.unlink()
         except OSError as error:
-            raise ForerunError(f"cannot remove {file}: {(error.strerror or str(error)).lower()}.") from error
+            raise ForerunError(f"cannot remove {file}: {reason(error)}.") from error
         note(f"forerun: {file} is gone")
         return 0
     names = [report.name for report in history.inspect()]
@@ -98,18 +99,12 @@ def texts(path: Path) -> Iterator[str]:
 
     Raises UsageError for a file that cannot be read, is too large, or is not text.
     """
-    try:
+    with reading(path):
         if path.stat().st_size > _LONGEST:
             raise UsageError(
                 f"{path} is larger than {_LONGEST >> 20} MB, of which a memory keeps little; cut it first."
             )
-        data = path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path.") from error
-    try:
-        whole = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}); convert it first.") from error
+        whole = path.read_bytes().decode("utf-8")
     if path.suffix.lower() not in (".jsonl", ".ndjson"):
         yield from [whole] if whole.strip() else []
         return
@@ -168,7 +163,7 @@ def _save(history: History, file: Path) -> None:
     try:
         history.save(file)
     except OSError as error:
-        raise ForerunError(f"cannot write {file}: {(error.strerror or str(error)).lower()}.") from error
+        raise ForerunError(f"cannot write {file}: {reason(error)}.") from error
 
 
 def _show(history: History, file: Path, json: bool) -> None:

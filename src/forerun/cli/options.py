@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.cli.files import reading
 from forerun.cli.output import complain
 from forerun.errors import UsageError
 
@@ -178,12 +179,8 @@ def prediction(params: Mapping[str, Any]) -> str | None:
     path = params.get("prediction")
     if path is None:
         return None
-    try:
+    with reading(path):
         text: str = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start}); convert it first.") from error
     return text
 
 

@@ -34,7 +34,7 @@ class Output:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115
             except OSError as error:
-                raise ForerunError(f"cannot write {path}: {_reason(error)}; choose another --output.") from error
+                raise ForerunError(f"cannot write {path}: {reason(error)}; choose another --output.") from error
         self._terminal = self._file.isatty()
         self._colour = colour and self._terminal
 
@@ -75,7 +75,7 @@ class Output:
                 raise
             where = "standard output" if self._path is None else str(self._path)
             todo = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check where it goes"
-            raise ForerunError(f"cannot write to {where}: {_reason(error)}; {todo} and run again.") from error
+            raise ForerunError(f"cannot write to {where}: {reason(error)}; {todo} and run again.") from error
 
 
 def complain(line: str) -> None:
@@ -98,5 +98,6 @@ def close_quietly(file: TextIO) -> None:
         os.close(nowhere)
 
 
-def _reason(error: OSError) -> str:
+def reason(error: OSError) -> str:
+    """What the system says is wrong."""
     return (error.strerror or str(error)).lower()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from forerun.cli.files import reading
 from forerun.errors import UsageError
 
 
@@ -56,10 +57,8 @@ def read(path: Path) -> list[Question]:
 
     Raises UsageError when the file cannot be read or holds nothing.
     """
-    try:
+    with reading(path):
         data = sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}; check the path.") from error
     questions = parse(data.split(b"\n"))
     if not questions:
         raise UsageError(f'{path} holds no prompts; write one JSON object a line, such as {{"prompt": "Hello"}}.')

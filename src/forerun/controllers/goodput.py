@@ -97,7 +97,9 @@ class Goodput:
         return gate.allows(self._in_hand(draft) * self.curve(live) / live - 1.0)
 
     def _of(self, request: Request) -> Held:
-        return self._held.setdefault(id(request), Held(Gate()))
+        if id(request) not in self._held:
+            self._held[id(request)] = Held(Gate())
+        return self._held[id(request)]
 
     def _in_hand(self, draft: Draft) -> float:
         """The best rate of a draft, in tokens per second, if all live requests had the same."""

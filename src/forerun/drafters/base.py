@@ -53,6 +53,11 @@ class Session(ABC):
         """Give up what the session holds. Closing twice is harmless."""
 
 
+def unread(session: DraftSession | None) -> int:
+    """`Session.unread` of any session, also of one from another package that knows nothing of it."""
+    return getattr(session, "unread", 0)
+
+
 S = TypeVar("S", bound=Session)
 
 

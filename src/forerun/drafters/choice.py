@@ -15,6 +15,7 @@ from forerun.core.draft import ROOT, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession
 from forerun.core.request import Request
+from forerun.drafters.base import unread
 from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge, parts_of
 from forerun.drafters.rows import last_row, sureness
 
@@ -82,8 +83,8 @@ class Choice(Composed):
         cheap = self._ask(0, sessions, paths, budgets)
         requests = [cast(ComposedSession, session).request for session in sessions]
         asked = [index for index, budget in enumerate(budgets) if budget > 0]
-        unread = _unread(sessions)
-        depths = self.judge.depths(*_chosen(asked, requests, cheap, unread))
+        before = _unread(sessions)
+        depths = self.judge.depths(*_chosen(asked, requests, cheap, before))
         wanted = [0] * len(budgets)
         for index, depth in zip(asked, depths, strict=True):
             wanted[index] = min(budgets[index], depth)
@@ -93,7 +94,7 @@ class Choice(Composed):
         started = time.perf_counter()
         dear = self._ask(1, sessions, paths, wanted)
         seconds = time.perf_counter() - started
-        read = [max(0, before - after) for before, after in zip(unread, _unread(sessions), strict=True)]
+        read = [max(0, was - still) for was, still in zip(before, _unread(sessions), strict=True)]
         ran = [index for index, levels in enumerate(wanted) if levels]
         self.judge.spent(*_chosen(ran, requests, dear, read), seconds)
         dear = self._extended(sessions, paths, dear, budgets)
@@ -131,7 +132,7 @@ class Choice(Composed):
 
 def _unread(sessions: Sequence[DraftSession]) -> list[int]:
     """Tokens that the dear drafter has yet to read."""
-    return [getattr(parts_of(session)[1], "unread", 0) for session in sessions]
+    return [unread(parts_of(session)[1]) for session in sessions]
 
 
 def _chosen(

@@ -21,7 +21,7 @@ from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession, Needs
 from forerun.core.request import Request
-from forerun.drafters.base import Continues
+from forerun.drafters.base import Continues, unread
 from forerun.drafters.growth import Growth
 from forerun.errors import CompositionError
 
@@ -54,7 +54,7 @@ class ComposedSession:
     @property
     def unread(self) -> int:
         """Tokens of the text that models among the parts must read before the next draft."""
-        return sum(getattr(part, "unread", 0) for part in self.parts)
+        return sum(map(unread, self.parts))
 
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         """At most `budget` nodes to follow the request's tokens and then those of `path`."""

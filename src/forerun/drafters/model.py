@@ -26,7 +26,7 @@ from forerun.core.outcome import Outcome
 from forerun.core.prefixes import Prefixes
 from forerun.core.protocols import KV, NOTHING, Borrower, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
 from forerun.core.request import Request
-from forerun.drafters.base import Continues, Session, SessionDrafter
+from forerun.drafters.base import Continues, Session, SessionDrafter, unread
 from forerun.drafters.bridge import Reading, SameIds, Shared, Translation
 from forerun.drafters.head import Head, Widened
 from forerun.drafters.model_tree import Plan
@@ -56,7 +56,7 @@ class ModelSession(Session):
     def unread(self) -> int:
         """Tokens of the text that the model, or one that drafts for it, has yet to read."""
         own = 0 if self.drafter.borrower is not None else max(0, len(self.reading.tokens) - len(self._read))
-        return own + getattr(self.helper, "unread", 0)
+        return own + unread(self.helper)
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         """What to read after `reading.tokens` for the request's text and `path`; None where the model cannot."""
@@ -113,10 +113,7 @@ class ModelSession(Session):
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            if self.drafter.borrower is None:
-                self.drafter.prefixes.put(self._read[: self._kv.length], self._kv)
-            else:
-                self._kv.close()
+            self.drafter.prefixes.put(self._read[: self._kv.length], self._kv)
             if self.helper is not None:
                 self.helper.close()
 
@@ -162,7 +159,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         self.model = model
         self.name = (name or f"model:{model.info.name}") + ("" if helper is None else f"<{helper.name}")
         self.helper, self._helped = helper, helped
-        self.prefixes = Prefixes(keep_prefixes, model.info)
+        self.prefixes = Prefixes(0 if borrows else keep_prefixes, model.info)
         # Who can go on from the target's KV, if it is to.
         self.borrower = cast(Borrower, model) if borrows else None
         self._shared = shared
