@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from forerun.core.draft import EMPTY
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.history import History
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.suffix import SuffixDrafter
@@ -60,7 +60,7 @@ def write(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], budget
         for token in tokens:
             request.append(token, 1 << 30)
         started = time.process_time()
-        session.observe(Outcome(request, (0,), draft or EMPTY, tuple(path), tokens))
+        session.observe(StepResult(request, (0,), draft or EMPTY, tuple(path), tokens))
         spent += time.process_time() - started
         written, rounds = written + len(tokens), rounds + 1
     started = time.process_time()

@@ -16,7 +16,8 @@ from typing import Any
 
 from same_text import prompts
 
-from forerun.build import Plan, Source, build, find_model
+from forerun.assembly import Source, build, find_model
+from forerun.config import Config
 from forerun.errors import ForerunError
 from forerun.llm import LLM
 
@@ -27,7 +28,7 @@ Ask = Callable[[str, Sequence[int], int], Answer]
 
 
 def forerun_with(target: Source, draft: str, plan: dict[str, Any]) -> Ask:
-    llm = LLM(build(Plan(model=target.name, draft=draft, keep_prefixes=0, remember="nothing", **plan), target))
+    llm = LLM(build(Config(model=target.name, draft=draft, keep_prefixes=0, remember="nothing", **plan), target))
 
     def ask(text: str, prompt: Sequence[int], tokens: int) -> Answer:
         done = llm.generate(text, max_tokens=tokens, ignore_eos=True)
@@ -68,7 +69,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=96)
     arguments = parser.parse_args()
     plan: dict[str, Any] = {"backend": "cpu"}
-    target = find_model(arguments.model, Plan(model=arguments.model, backend="cpu"))
+    target = find_model(arguments.model, Config(model=arguments.model, backend="cpu"))
     if target.weights is None:
         raise ForerunError(f"{arguments.model} has no file that llama.cpp could open.")
     threads = target.model.threads  # type: ignore[attr-defined]
@@ -77,7 +78,7 @@ def main() -> None:
     engines["llama.cpp plain"] = llama_cpp(target.weights.path, threads, False)
     engines["llama.cpp prompt lookup"] = llama_cpp(target.weights.path, threads, True)
     names = list(engines)
-    reader = LLM(build(Plan(model=target.name, draft="none", **plan), target))
+    reader = LLM(build(Config(model=target.name, draft="none", **plan), target))
     for file in arguments.prompts:
         asked = [(text, reader.encode(text)) for text in prompts(file, arguments.limit)]
         spent = {name: [0.0, 0.0, 0] for name in names}

@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.assembly import find_model
 from forerun.backends.cores import usable_cores
 from forerun.bench.peers import LlamaCpp
-from forerun.build import Plan, find_model
-from forerun.core.protocols import Feed, Model, Needs
+from forerun.config import Config
+from forerun.core.protocols import ForwardInput, Model, Needs
 
 WINDOW, CHUNK = 1000, 250
 
@@ -41,8 +42,8 @@ def judge(windows: Iterable[Iterable[NDArray[np.float32]]], tokens: list[int]) -
             rows = chunk.astype(np.float64)
             following = window[at + 1 : at + 1 + len(rows)]
             top = rows.max(axis=1)
-            normaliser = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
-            losses += [normaliser[i] - rows[i, token] for i, token in enumerate(following)]
+            normalizer = top + np.log(np.exp(rows - top[:, None]).sum(axis=1))
+            losses += [normalizer[i] - rows[i, token] for i, token in enumerate(following)]
             choices.append(rows.argmax(axis=1))
             at += len(rows)
     return float(np.mean(losses)), np.concatenate(choices)
@@ -61,9 +62,9 @@ def ours(model: Model, tokens: list[int]) -> Iterator[Iterator[NDArray[np.float3
     def window(chunks: list[tuple[int, ...]]) -> Iterator[NDArray[np.float32]]:
         kv = model.open()
         for chunk in chunks:
-            with model.forward([Feed(kv, chunk)], Needs(every_row=True)) as scored:
-                yield scored.logits(0)
-                scored.commit(0, ())
+            with model.forward([ForwardInput(kv, chunk)], Needs(every_row=True)) as output:
+                yield output.logits(0)
+                output.commit(0, ())
         kv.close()
 
     return map(window, chunks_of(tokens))
@@ -85,7 +86,7 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=4000)
     parser.add_argument("--peer", choices=["llamacpp"])
     arguments = parser.parse_args()
-    plan = Plan(model=arguments.model, backend="cpu")
+    plan = Config(model=arguments.model, backend="cpu")
     found = find_model(arguments.model, plan)
     tokens = found.tokenizer.encode(text())[: arguments.tokens]
     judged = {"forerun cpu": judge(ours(found.model, tokens), tokens)}

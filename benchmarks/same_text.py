@@ -15,7 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forerun.build import Plan, Source, build, find_model
+from forerun.assembly import Source, build, find_model
+from forerun.config import Config
 from forerun.llm import LLM
 
 
@@ -35,7 +36,7 @@ def prompts(path: Path, limit: int) -> list[str]:
 def run(
     target: Source, draft: str, asked: list[str], at_once: int, options: dict[str, Any], plan: dict[str, Any]
 ) -> Any:
-    llm = LLM(build(Plan(model=target.name, draft=draft, max_sequences=at_once, keep_prefixes=0, **plan), target))
+    llm = LLM(build(Config(model=target.name, draft=draft, max_sequences=at_once, keep_prefixes=0, **plan), target))
     # Nobody knows the answers beforehand, so what is expected back is the question.
     expected = asked if "prediction" in draft else [None] * len(asked)
     jobs = (
@@ -68,7 +69,7 @@ def main() -> int:
         "controller": arguments.controller,
         "num_speculative_tokens": arguments.nodes,
     }
-    target = find_model(arguments.model, Plan(model=arguments.model, backend=arguments.backend))
+    target = find_model(arguments.model, Config(model=arguments.model, backend=arguments.backend))
     wrong = 0
     for temperature in arguments.temperatures:
         options = {"max_tokens": arguments.tokens, "temperature": temperature}

@@ -15,11 +15,12 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from forerun.build import Assembly, Plan, build
+from forerun.assembly import Assembly, build
 from forerun.completion import Chunk, Completion, Timings, Usage
-from forerun.core.outcome import Outcome
+from forerun.config import Config
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.errors import PromptError, SamplingError
 from forerun.text.chat import prompt_ids
 from forerun.text.stream import TextStream
@@ -42,17 +43,17 @@ class Job:
         self._first_tokens = 0
         self._last = self._asked
 
-    def observe(self, outcome: Outcome) -> Chunk:
+    def observe(self, result: StepResult) -> Chunk:
         """Take in one round of this request."""
         self._last = time.perf_counter()
-        if outcome.tokens and self._first is None:
-            self._first, self._first_tokens = self._last, len(outcome.tokens)
+        if result.tokens and self._first is None:
+            self._first, self._first_tokens = self._last, len(result.tokens)
         if self._rounds is not None:
-            self._rounds.append(outcome.trace())
+            self._rounds.append(result.trace())
         if self.request.finished:
             self._text.finish()
         pieces = self._text.take()
-        return Chunk("".join(pieces), outcome.tokens, tuple(outcome.accepted_flags()), tuple(pieces))
+        return Chunk("".join(pieces), result.tokens, tuple(result.accepted_flags()), tuple(pieces))
 
     def completion(self) -> Completion:
         """The answer so far; `finish_reason` is `abort` for one that was not ended by the model or a limit."""
@@ -121,13 +122,13 @@ class LLM:
 
     @classmethod
     def load(cls, model: str | None = None, **options: Any) -> Self:
-        """Build from names; see `build.Plan` for the options (draft, backend, verifier, ...).
+        """Build from names; see `build.Config` for the options (draft, backend, verifier, ...).
 
         Raises ModelError, CompositionError or FetchError, each saying what to do.
         """
         started = time.perf_counter()
-        plan = Plan(**options) if model is None else Plan(model=model, **options)
-        return cls(build(plan), time.perf_counter() - started)
+        config = Config(**options) if model is None else Config(model=model, **options)
+        return cls(build(config), time.perf_counter() - started)
 
     def generate(self, prompt: Prompt, **options: Any) -> Completion:
         """Answer one prompt: a string, or a list of chat messages.
@@ -255,9 +256,9 @@ class LLM:
                     engine.add(job.request)
                 if not running:
                     return
-                for outcome in engine.step():
-                    job = running[id(outcome.request)]
-                    yield job, job.observe(outcome)
+                for result in engine.step():
+                    job = running[id(result.request)]
+                    yield job, job.observe(result)
                 running = {key: job for key, job in running.items() if not job.request.finished}
         finally:
             for job in running.values():

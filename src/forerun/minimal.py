@@ -19,16 +19,16 @@ Model = Callable[[Sequence[int]], Law]
 
 
 class Dice:
-    """Randomness. Tests replace it by one that goes through every outcome."""
+    """Randomness. Tests replace it by one that goes through every result."""
 
     def __init__(self, seed: int) -> None:
         self._rng = np.random.default_rng(seed)
 
-    def flip(self, probability: Any) -> bool:
+    def accept(self, probability: Any) -> bool:
         """True with the given probability."""
         return bool(self._rng.random() < probability)
 
-    def draw(self, weights: Law) -> int:
+    def sample(self, weights: Law) -> int:
         """A token, with probability proportional to its weight."""
         ends = np.cumsum(weights)
         return int(np.searchsorted(ends, self._rng.random() * ends[-1], side="right"))
@@ -39,7 +39,7 @@ class Dice:
 
 def plain(target: Model, tokens: list[int], count: int, dice: Dice) -> list[int]:
     for _ in range(count):
-        tokens = [*tokens, dice.draw(target(tokens))]
+        tokens = [*tokens, dice.sample(target(tokens))]
     return tokens
 
 
@@ -63,7 +63,7 @@ def draft(drafter: Model, tokens: list[int], ahead: int, dice: Dice) -> list[tup
     drafted: list[tuple[int, Law]] = []
     for _ in range(ahead):
         q = drafter([*tokens, *(token for token, _ in drafted)])
-        drafted.append((dice.draw(q), q))
+        drafted.append((dice.sample(q), q))
     return drafted
 
 
@@ -75,11 +75,11 @@ def verify(target: Model, tokens: list[int], drafted: list[tuple[int, Law]], dic
     """
     for token, q in drafted:
         p = target(tokens)
-        if not dice.flip(min(1, p[token] / q[token])):
-            return [*tokens, dice.draw(np.maximum(p - q, 0))]
+        if not dice.accept(min(1, p[token] / q[token])):
+            return [*tokens, dice.sample(np.maximum(p - q, 0))]
         tokens = [*tokens, token]
     # All kept: the pass has also given the law after the last drafted token, so one more comes for free.
-    return [*tokens, dice.draw(target(tokens))]
+    return [*tokens, dice.sample(target(tokens))]
 
 
 # The keyed way: all noise is a function of the seed and the position. A draw is argmax(log p + Gumbel noise), which has

@@ -6,7 +6,7 @@
 Safety (budget, vocabulary, tree, q), independence and repeatability of sessions, whatever rounds they observe; and
 through the real engine the same text as plain decoding. Everything runs on a toy target of VOCAB tokens in milliseconds.
 
-`CHECKS` has them one by one, to parametrise a test with: each takes a function that makes a fresh drafter for `target()`
+`CHECKS` has them one by one, to parametrize a test with: each takes a function that makes a fresh drafter for `target()`
 and raises AssertionError that says what was not kept.
 """
 
@@ -18,13 +18,13 @@ from functools import partial
 
 import numpy as np
 
-from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.backends.toy import ToyModel, random_logits, text_logits
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Outcome, Verdict
-from forerun.core.protocols import KV, Drafter, DraftSession, Feed, Verifier
+from forerun.core.protocols import KV, Drafter, DraftSession, ForwardInput, Verifier
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult, Verdict
 from forerun.drafters.none import NoneDrafter
 from forerun.engine import Engine
 from forerun.verifiers.keyed import Keyed
@@ -47,7 +47,7 @@ _PROMPTS = [TEXT[:10], TEXT[3:31], [5], TEXT[2:14]]
 
 def target(seed: int = 5) -> ToyModel:
     """A target that babbles in the manner of TEXT, with an order-2 random tilt."""
-    babble, tilt = text_law(TEXT, VOCAB, 2), random_law(VOCAB, seed, 1.5)
+    babble, tilt = text_logits(TEXT, VOCAB, 2), random_logits(VOCAB, seed, 1.5)
     return ToyModel(VOCAB, 2, lambda path: babble(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
 
 
@@ -61,7 +61,7 @@ def check_drafter(make: Make) -> None:
 
 
 class Round:
-    """One request on the toy target, driven by hand so that any acceptance can be forced."""
+    """One request on the toy target, driven by hand so that any acceptance can be input_tokens."""
 
     def __init__(self, drafter: Drafter, request: Request, model: ToyModel) -> None:
         self.drafter, self.request, self.model = drafter, request, model
@@ -70,27 +70,27 @@ class Round:
 
     def read(self, count: int) -> None:
         """A chunk in the middle of the prompt: nothing is drafted, nothing is said."""
-        forced = tuple(self.request.tokens[self.kv.length : self.kv.length + count])
-        with self.model.forward([Feed(self.kv, forced, logits=False)]) as scored:
-            scored.commit(0, ())
-            self.session.observe(Outcome(self.request, forced, decoded=False))
+        input_tokens = tuple(self.request.tokens[self.kv.length : self.kv.length + count])
+        with self.model.forward([ForwardInput(self.kv, input_tokens, logits=False)]) as output:
+            output.commit(0, ())
+            self.session.observe(StepResult(self.request, input_tokens, decoded=False))
 
     def settle(self, draft: Draft, accept: Callable[[Draft], Sequence[int]], bonus: int | None = None) -> None:
         """Commit the path that `accept` picks and a bonus (the target's greedy choice by default)."""
-        forced = tuple(self.request.tokens[self.kv.length :])
-        with self.model.forward([Feed(self.kv, forced, draft)], self.drafter.needs) as scored:
-            rows = scored.logits(0)
+        input_tokens = tuple(self.request.tokens[self.kv.length :])
+        with self.model.forward([ForwardInput(self.kv, input_tokens, draft)], self.drafter.needs) as output:
+            rows = output.logits(0)
             path = tuple(accept(draft))
             last = rows[path[-1] + 1] if path else rows[0]
             added = int(np.argmax(last)) if bonus is None else bonus
             tokens = (*(draft.tokens[node] for node in path), added)
             for token in tokens:
                 self.request.append(token, 10**6)
-            scored.commit(0, path)
-            hidden = {layer: scored.hidden(0, layer) for layer in self.drafter.needs.hidden}
+            output.commit(0, path)
+            hidden = {layer: output.hidden(0, layer) for layer in self.drafter.needs.hidden}
             verdict = Verdict(path, added)
             self.session.observe(
-                Outcome(self.request, forced, draft, path, tokens, rows=rows, hidden=hidden, verdict=verdict)
+                StepResult(self.request, input_tokens, draft, path, tokens, rows=rows, hidden=hidden, verdict=verdict)
             )
 
 

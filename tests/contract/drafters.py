@@ -7,7 +7,7 @@ from typing import cast
 
 import numpy as np
 
-from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.backends.toy import ToyModel, random_logits, text_logits
 from forerun.core.draft import Draft
 from forerun.core.protocols import Drafter
 from forerun.core.request import Request
@@ -26,7 +26,7 @@ from forerun.drafters.recycling import Matrix, RecyclingDrafter
 from forerun.drafters.slem import SlemDrafter
 from forerun.drafters.suffix import SuffixDrafter
 from forerun.testing import CONTEXT, TEXT, VOCAB, target
-from forerun.weights.tokenizer import Tokenizer
+from forerun.tokenizers.tokenizer import Tokenizer
 
 __all__ = ["CONTEXT", "DRAFTERS", "TEXT", "VOCAB", "helper", "target"]
 
@@ -34,7 +34,7 @@ __all__ = ["CONTEXT", "DRAFTERS", "TEXT", "VOCAB", "helper", "target"]
 def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed: int = 6) -> ToyModel:
     """A draft model that is right often: the target's manner with another tilt. It may have other padding."""
     known = [token for token in TEXT if token < rows]
-    babble, tilt = text_law(known, rows, 1), random_law(rows, seed, 1.0)
+    babble, tilt = text_logits(known, rows, 1), random_logits(rows, seed, 1.0)
     return ToyModel(rows, 1, lambda path: babble(path) * 0.5 + tilt(path), context=context, name="helper", tree=tree)
 
 
@@ -102,7 +102,7 @@ def headed(*, widened: bool) -> ModelDrafter:
     """A draft model with a head of half the ids; `widened` scores those of the text by some made-up product."""
     whole = helper()
     cut = ToyModel(VOCAB, 1, lambda path: whole._law(path)[HEAD], context=CONTEXT, name="helper")
-    made_up = random_law(VOCAB, 4, 0.3)(())
+    made_up = random_logits(VOCAB, 4, 0.3)(())
     vectors = (lambda ids: made_up[ids, None]) if widened else None
     return ModelDrafter(cut, target().info, width=2, head=Head(HEAD, VOCAB, vectors))
 

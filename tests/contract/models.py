@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from forerun.backends.cascade import CascadeKV, CascadeModel
 from forerun.backends.cpu import missing_core
 from forerun.backends.cpu.options import CpuOptions
-from forerun.backends.toy import ToyKV, ToyModel, random_law
+from forerun.backends.toy import ToyKV, ToyModel, random_logits
 from forerun.core.mixtures import Mixture
-from forerun.core.protocols import KV, Feed, Model
+from forerun.core.protocols import KV, ForwardInput, Model
 from tests.unit.backends.tiny import contents, tiny
 from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
 
@@ -40,8 +40,8 @@ def _toy_contents(kv: ToyKV) -> list[NDArray[Any]]:
 
 def _cascade(rule: str) -> CascadeModel:
     """Two toys; the small one decides alone about half of the time."""
-    small = ToyModel(60, 2, random_law(60, 2, 6.0), context=420)
-    return CascadeModel(small, ToyModel(60, 4, random_law(60, 1), context=400), Mixture(rule, 0.83))
+    small = ToyModel(60, 2, random_logits(60, 2, 6.0), context=420)
+    return CascadeModel(small, ToyModel(60, 4, random_logits(60, 1), context=400), Mixture(rule, 0.83))
 
 
 def _cascade_contents(kv: CascadeKV) -> list[NDArray[Any]]:
@@ -51,7 +51,7 @@ def _cascade_contents(kv: CascadeKV) -> list[NDArray[Any]]:
 
 
 MODELS: tuple[Implementation, ...] = (
-    Implementation("toy", lambda: ToyModel(60, 4, random_law(60, 1), context=400), _toy_contents),
+    Implementation("toy", lambda: ToyModel(60, 4, random_logits(60, 1), context=400), _toy_contents),
     Implementation("cascade-plain", lambda: _cascade("chow"), _cascade_contents),
     Implementation("cascade-mixture", lambda: _cascade("v2"), _cascade_contents),
     Implementation("reference-llama", lambda: tiny("llama"), contents),
@@ -63,7 +63,7 @@ if missing_core() is None:
     MODELS += (
         Implementation("cpu-llama", lambda: tiny_cpu("llama"), cpu_contents),
         Implementation("cpu-heads", lambda: tiny_cpu("qwen2", options=CpuOptions(threads=2)), cpu_contents),
-        Implementation("cpu-quantised", lambda: tiny_cpu("qwen3", "mixed"), cpu_contents),
+        Implementation("cpu-quantized", lambda: tiny_cpu("qwen3", "mixed"), cpu_contents),
         Implementation("cpu-sliding", lambda: tiny_cpu("gemma3", options=CpuOptions(kv_dtype="fp32")), cpu_contents),
         Implementation(
             "cpu-portable", lambda: tiny_cpu("gemma3", "Q8_0", options=CpuOptions(isa="portable")), cpu_contents
@@ -82,6 +82,6 @@ def read(model: Model, tokens: Sequence[int]) -> KV:
     """A fresh sequence that has read `tokens` in one pass."""
     kv = model.open()
     if tokens:
-        with model.forward([Feed(kv, tuple(tokens), logits=False)]) as scored:
-            scored.commit(0, ())
+        with model.forward([ForwardInput(kv, tuple(tokens), logits=False)]) as output:
+            output.commit(0, ())
     return kv

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.protocols import KV, Feed, Floats, Model, Needs
+from forerun.core.protocols import KV, Floats, ForwardInput, Model, Needs
 from forerun.errors import BackendError
 from tests.contract.models import MODELS, Implementation, read, same
 
@@ -57,8 +57,8 @@ def text(length: int, seed: int = 0) -> tuple[int, ...]:
 def row(model: Model, tokens: Sequence[int]) -> Floats:
     """Logits after `tokens`, from a fresh sequence in one pass without company."""
     kv = model.open()
-    with model.forward([Feed(kv, tuple(tokens))]) as scored:
-        found: Floats = scored.logits(0)[-1].copy()
+    with model.forward([ForwardInput(kv, tuple(tokens))]) as output:
+        found: Floats = output.logits(0)[-1].copy()
     kv.close()
     return found
 
@@ -83,18 +83,22 @@ def test_info_is_possible(model: Model) -> None:
 
 def test_rows_of_logits(branching: Model) -> None:
     kvs = [read(branching, text(5)) for _ in range(3)]
-    feeds = [Feed(kvs[0], (1,)), Feed(kvs[1], (1, 2), TREE), Feed(kvs[2], (1, 2, 3), logits=False)]
-    with branching.forward(feeds) as scored:
-        shapes = [scored.logits(i).shape for i in range(3)]
-        assert scored.logits(0).dtype == np.float32
+    inputs = [
+        ForwardInput(kvs[0], (1,)),
+        ForwardInput(kvs[1], (1, 2), TREE),
+        ForwardInput(kvs[2], (1, 2, 3), logits=False),
+    ]
+    with branching.forward(inputs) as output:
+        shapes = [output.logits(i).shape for i in range(3)]
+        assert output.logits(0).dtype == np.float32
     vocab = branching.info.vocab_size
     assert shapes == [(1, vocab), (1 + len(TREE), vocab), (0, vocab)]
 
 
 def test_every_row(model: Model) -> None:
     tokens = text(9)
-    with model.forward([Feed(model.open(), tokens, Draft.chain((3, 4)))], Needs(every_row=True)) as scored:
-        rows = scored.logits(0).copy()
+    with model.forward([ForwardInput(model.open(), tokens, Draft.chain((3, 4)))], Needs(every_row=True)) as output:
+        rows = output.logits(0).copy()
     assert rows.shape == (11, model.info.vocab_size)
     for end in range(1, 10):
         assert equal(rows[end - 1], row(model, tokens[:end]), model)
@@ -111,9 +115,9 @@ def test_hidden_states(branching: Model) -> None:
     if not info.hidden:
         pytest.skip("reports no hidden states")
     layers = tuple(range(info.hidden))
-    with branching.forward([Feed(branching.open(), text(4), TREE)], Needs(hidden=layers)) as scored:
+    with branching.forward([ForwardInput(branching.open(), text(4), TREE)], Needs(hidden=layers)) as output:
         for layer in layers:
-            assert scored.hidden(0, layer).shape == (4 + len(TREE), info.width)
+            assert output.hidden(0, layer).shape == (4 + len(TREE), info.width)
 
 
 def test_no_feeds(model: Model) -> None:
@@ -130,9 +134,9 @@ def test_chunks_of_a_prompt(exact: Model, implementation: Implementation, chunk:
     kv = exact.open()
     last = np.empty(0, np.float32)
     for at in range(0, len(prompt), chunk):
-        with exact.forward([Feed(kv, prompt[at : at + chunk])]) as scored:
-            last = scored.logits(0)[-1].copy()
-            scored.commit(0, ())
+        with exact.forward([ForwardInput(kv, prompt[at : at + chunk])]) as output:
+            last = output.logits(0)[-1].copy()
+            output.commit(0, ())
     assert same([last], [row(exact, prompt)])
     assert same(implementation.contents(kv), implementation.contents(read(exact, prompt)))
 
@@ -140,8 +144,8 @@ def test_chunks_of_a_prompt(exact: Model, implementation: Implementation, chunk:
 @pytest.mark.parametrize("before", [0, 3, 60, 62, 63, 64, 130])
 def test_every_node_of_a_tree(branching: Model, before: int) -> None:
     prompt = text(before + 1, before)
-    with branching.forward([Feed(read(branching, prompt[:-1]), prompt[-1:], TREE)]) as scored:
-        rows = scored.logits(0).copy()
+    with branching.forward([ForwardInput(read(branching, prompt[:-1]), prompt[-1:], TREE)]) as output:
+        rows = output.logits(0).copy()
     for node in range(ROOT, len(TREE)):
         path = tuple(TREE.tokens[i] for i in TREE.path_to(node))
         assert equal(rows[1 + node], row(branching, prompt + path), branching)
@@ -153,8 +157,8 @@ def test_siblings_in_any_order(exact: Model, branching: Model) -> None:
     places = {2: 5, 5: 6, 6: 2, 4: 4, 0: 3, 1: 0, 3: 1}
     rows = []
     for draft in (TREE, swapped):
-        with branching.forward([Feed(read(branching, prompt[:-1]), prompt[-1:], draft)]) as scored:
-            rows.append(scored.logits(0).copy())
+        with branching.forward([ForwardInput(read(branching, prompt[:-1]), prompt[-1:], draft)]) as output:
+            rows.append(output.logits(0).copy())
     for node, other in places.items():
         assert same([rows[0][1 + node]], [rows[1][1 + other]])
 
@@ -165,27 +169,27 @@ def test_company_changes_nothing(exact: Model, branching: Model) -> None:
     drafts = [EMPTY, TREE, Draft.chain((5, 6, 7)), TREE, EMPTY]
     alone = []
     for prompt, draft in zip(prompts, drafts, strict=True):
-        with exact.forward([Feed(read(exact, prompt[:-1]), prompt[-1:], draft)]) as scored:
-            alone.append(scored.logits(0).copy())
+        with exact.forward([ForwardInput(read(exact, prompt[:-1]), prompt[-1:], draft)]) as output:
+            alone.append(output.logits(0).copy())
     for order in ([0, 1, 2, 3, 4], [4, 3, 2, 1, 0], [2, 0, 4]):
-        feeds = [
-            Feed(read(exact, prompts[i][:-1]), prompts[i][-1:], drafts[i])
+        inputs = [
+            ForwardInput(read(exact, prompts[i][:-1]), prompts[i][-1:], drafts[i])
             if i % 2
-            else Feed(exact.open(), prompts[i], drafts[i])
+            else ForwardInput(exact.open(), prompts[i], drafts[i])
             for i in order
         ]
-        with exact.forward(feeds) as scored:
+        with exact.forward(inputs) as output:
             for place, i in enumerate(order):
-                assert same([scored.logits(place)], [alone[i]])
+                assert same([output.logits(place)], [alone[i]])
 
 
 @pytest.mark.parametrize("company", range(1, 40))
 def test_a_row_in_every_place(exact: Model, company: int) -> None:
-    """One-row feeds before and behind: the row that is watched stands in every place of a block."""
+    """One-row inputs before and behind: the row that is watched stands in every place of a block."""
     prompt = text(12)
-    feeds = [Feed(exact.open(), text(1, i)) for i in range(company)] + [Feed(exact.open(), prompt)]
-    with exact.forward(feeds) as scored:
-        assert same([scored.logits(company)[-1]], [row(exact, prompt)])
+    inputs = [ForwardInput(exact.open(), text(1, i)) for i in range(company)] + [ForwardInput(exact.open(), prompt)]
+    with exact.forward(inputs) as output:
+        assert same([output.logits(company)[-1]], [row(exact, prompt)])
 
 
 # Transactions
@@ -198,8 +202,8 @@ def test_commit_keeps_one_path(
 ) -> None:
     prompt = text(before)
     kv = read(branching, prompt)
-    with branching.forward([Feed(kv, (3, 4), TREE)]) as scored:
-        scored.commit(0, path)
+    with branching.forward([ForwardInput(kv, (3, 4), TREE)]) as output:
+        output.commit(0, path)
         assert kv.length == before + 2 + len(path)
     _holds(branching, implementation, kv, [*prompt, 3, 4, *(TREE.tokens[node] for node in path)])
 
@@ -208,8 +212,8 @@ def test_commit_keeps_one_path(
 def test_commit_of_a_chain(model: Model, implementation: Implementation, kept: int) -> None:
     draft = Draft.chain((9, 8, 7, 6, 5))
     kv = read(model, text(61))
-    with model.forward([Feed(kv, (1,), draft)]) as scored:
-        scored.commit(0, range(kept))
+    with model.forward([ForwardInput(kv, (1,), draft)]) as output:
+        output.commit(0, range(kept))
     _holds(model, implementation, kv, [*text(61), 1, *draft.tokens[:kept]])
 
 
@@ -217,11 +221,11 @@ def test_every_sequence_keeps_its_own(branching: Model, implementation: Implemen
     texts = [text(3, 1), text(64, 2), text(30, 3), text(7, 4)]
     kvs = [read(branching, tokens) for tokens in texts]
     drafts = [TREE, EMPTY, Draft.chain((1, 2, 3)), TREE]
-    feeds = [Feed(kv, (5,), draft) for kv, draft in zip(kvs, drafts, strict=True)]
-    with branching.forward(feeds) as scored:
-        scored.commit(3, (1, 3, 6))
-        scored.commit(0, (0, 4))
-        scored.commit(2, ())
+    inputs = [ForwardInput(kv, (5,), draft) for kv, draft in zip(kvs, drafts, strict=True)]
+    with branching.forward(inputs) as output:
+        output.commit(3, (1, 3, 6))
+        output.commit(0, (0, 4))
+        output.commit(2, ())
     _holds(branching, implementation, kvs[0], [*texts[0], 5, 7, 11])
     _holds(branching, implementation, kvs[1], texts[1])
     _holds(branching, implementation, kvs[2], [*texts[2], 5])
@@ -230,7 +234,7 @@ def test_every_sequence_keeps_its_own(branching: Model, implementation: Implemen
 
 def test_uncommitted_rolls_back(branching: Model, implementation: Implementation) -> None:
     kv = read(branching, text(20))
-    with branching.forward([Feed(kv, (1, 2, 3), TREE)]):
+    with branching.forward([ForwardInput(kv, (1, 2, 3), TREE)]):
         assert kv.length == 20
     _holds(branching, implementation, kv, text(20))
 
@@ -238,8 +242,8 @@ def test_uncommitted_rolls_back(branching: Model, implementation: Implementation
 def test_an_exception_rolls_back_what_was_not_committed(branching: Model, implementation: Implementation) -> None:
     kvs = [read(branching, text(20)), read(branching, text(20))]
     with pytest.raises(KeyboardInterrupt):  # noqa: SIM117, PT012
-        with branching.forward([Feed(kv, (1,), TREE) for kv in kvs]) as scored:
-            scored.commit(0, (1,))
+        with branching.forward([ForwardInput(kv, (1,), TREE) for kv in kvs]) as output:
+            output.commit(0, (1,))
             raise KeyboardInterrupt
     _holds(branching, implementation, kvs[0], [*text(20), 1, 8])
     _holds(branching, implementation, kvs[1], text(20))
@@ -259,9 +263,9 @@ def test_truncate(model: Model, implementation: Implementation) -> None:
 def test_fork(model: Model, implementation: Implementation) -> None:
     first = read(model, text(70))
     second = first.fork()
-    with model.forward([Feed(first, (1, 2)), Feed(second, (3,))]) as scored:
-        scored.commit(0, ())
-        scored.commit(1, ())
+    with model.forward([ForwardInput(first, (1, 2)), ForwardInput(second, (3,))]) as output:
+        output.commit(0, ())
+        output.commit(1, ())
     third = second.fork()
     second.truncate(30)
     _holds(model, implementation, first, [*text(70), 1, 2])
@@ -286,20 +290,20 @@ def test_any_history_equals_a_fresh_prefill(
     pairs: list[tuple[KV, list[int]]] = [(branching.open(), []), (branching.open(), [])]
     tokens = st.integers(0, VOCAB - 1)
     for _ in range(data.draw(st.integers(1, 5), "rounds")):
-        feeds, paths = [], []
+        inputs, paths = [], []
         for kv, _ in pairs:
-            forced = tuple(data.draw(st.lists(tokens, min_size=1, max_size=40), "forced"))
+            input_tokens = tuple(data.draw(st.lists(tokens, min_size=1, max_size=40), "input_tokens"))
             size = data.draw(st.integers(0, 8), "nodes")
             parents = tuple(data.draw(st.integers(ROOT, node - 1), "parent") for node in range(size))
             draft = Draft(tuple(data.draw(tokens, "token") for _ in range(size)), parents)
-            feeds.append(Feed(kv, forced, draft))
+            inputs.append(ForwardInput(kv, input_tokens, draft))
             leaf = data.draw(st.integers(ROOT, size - 1), "leaf")
             paths.append(draft.path_to(leaf) if data.draw(st.booleans(), "commit") else None)
-        with branching.forward(feeds) as scored:
-            for i, (feed, path) in enumerate(zip(feeds, paths, strict=True)):
+        with branching.forward(inputs) as output:
+            for i, (feed, path) in enumerate(zip(inputs, paths, strict=True)):
                 if path is not None:
-                    scored.commit(i, path)
-                    pairs[i][1].extend([*feed.forced, *(feed.draft.tokens[node] for node in path)])
+                    output.commit(i, path)
+                    pairs[i][1].extend([*feed.input_tokens, *(feed.draft.tokens[node] for node in path)])
         kv, held = pairs[0]
         if data.draw(st.booleans(), "cut"):
             length = data.draw(st.integers(0, len(held)), "length")
@@ -311,7 +315,7 @@ def test_any_history_equals_a_fresh_prefill(
         _holds(branching, implementation, kv, held)
 
 
-# Bad feeds
+# Bad inputs
 
 
 @pytest.mark.parametrize("token", [-1, 10**6])
@@ -320,8 +324,8 @@ def test_token_ids_outside_the_vocabulary(
     model: Model, implementation: Implementation, token: int, drafted: bool
 ) -> None:
     good, bad = read(model, text(5)), read(model, text(5))
-    feed = Feed(bad, (1,), Draft.chain((token,))) if drafted else Feed(bad, (1, token))
-    with pytest.raises(BackendError, match=str(token)), model.forward([Feed(good, (1,)), feed]):
+    feed = ForwardInput(bad, (1,), Draft.chain((token,))) if drafted else ForwardInput(bad, (1, token))
+    with pytest.raises(BackendError, match=str(token)), model.forward([ForwardInput(good, (1,)), feed]):
         pass
     for kv in (good, bad):
         _holds(model, implementation, kv, text(5))
@@ -330,15 +334,18 @@ def test_token_ids_outside_the_vocabulary(
 def test_past_the_context(model: Model, implementation: Implementation) -> None:
     context = model.info.context
     kv = read(model, text(context - 3))
-    with pytest.raises(BackendError, match=str(context)), model.forward([Feed(kv, text(4))]):
+    with pytest.raises(BackendError, match=str(context)), model.forward([ForwardInput(kv, text(4))]):
         pass
-    with pytest.raises(BackendError, match=str(context)), model.forward([Feed(kv, (1,), Draft.chain((1, 2, 3)))]):
+    with (
+        pytest.raises(BackendError, match=str(context)),
+        model.forward([ForwardInput(kv, (1,), Draft.chain((1, 2, 3)))]),
+    ):
         pass
     _holds(model, implementation, kv, text(context - 3), probe=False)
-    with model.forward([Feed(kv, (1,), Draft.chain((2, 3)))]) as scored:
-        scored.commit(0, (0, 1))
+    with model.forward([ForwardInput(kv, (1,), Draft.chain((2, 3)))]) as output:
+        output.commit(0, (0, 1))
     assert kv.length == context
-    with pytest.raises(BackendError, match=str(context)), model.forward([Feed(kv, (1,))]):
+    with pytest.raises(BackendError, match=str(context)), model.forward([ForwardInput(kv, (1,))]):
         pass
 
 
@@ -347,8 +354,8 @@ def test_siblings_may_outnumber_the_context(branching: Model) -> None:
     context = branching.info.context
     prompt = text(context - 1)
     draft = Draft(tuple(range(20)), (ROOT,) * 20)
-    with branching.forward([Feed(read(branching, prompt[:-1]), prompt[-1:], draft)]) as scored:
-        rows = scored.logits(0).copy()
+    with branching.forward([ForwardInput(read(branching, prompt[:-1]), prompt[-1:], draft)]) as output:
+        rows = output.logits(0).copy()
     assert equal(rows[1 + 7], row(branching, (*prompt, 7)), branching)
 
 
@@ -360,7 +367,7 @@ def test_sequences_of_other_models_are_refused(model: Model) -> None:
         def fork(self) -> Stranger: ...  # type: ignore[empty-body]
         def close(self) -> None: ...
 
-    with pytest.raises(BackendError), model.forward([Feed(Stranger(), (1,))]):
+    with pytest.raises(BackendError), model.forward([ForwardInput(Stranger(), (1,))]):
         pass
 
 
@@ -369,5 +376,5 @@ def _holds(model: Model, implementation: Implementation, kv: KV, tokens: Sequenc
     assert kv.length == len(tokens)
     assert same(implementation.contents(kv), implementation.contents(read(model, tokens)))
     if probe:
-        with model.forward([Feed(kv, (17,))]) as scored:
-            assert equal(scored.logits(0)[-1], row(model, (*tokens, 17)), model)
+        with model.forward([ForwardInput(kv, (17,))]) as output:
+            assert equal(output.logits(0)[-1], row(model, (*tokens, 17)), model)

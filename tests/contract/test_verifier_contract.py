@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from forerun.core.chance import RoundChance
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.noise import Domain, Noise
-from forerun.core.outcome import Verdict
 from forerun.core.protocols import Verifier
+from forerun.core.rng import StepRng
+from forerun.core.step import Verdict
 from forerun.verifiers.block import Block
 from forerun.verifiers.cascade import RULES, Cascade
 from forerun.verifiers.keyed import Keyed
@@ -128,7 +128,7 @@ def test_names_are_unique() -> None:
 @settings(max_examples=60)
 def test_a_verdict_is_a_path_and_a_token(name: str, draft: Draft, seed: int) -> None:
     target = laws(draft, seed)
-    verdict = VERIFIERS[name]().verify(draft, target, RoundChance(Noise(seed), 7))
+    verdict = VERIFIERS[name]().verify(draft, target, StepRng(Noise(seed), 7))
     node = ROOT
     for step in verdict.path:
         assert draft.parents[step] == node
@@ -144,7 +144,7 @@ def test_a_verdict_is_a_path_and_a_token(name: str, draft: Draft, seed: int) -> 
 @settings(max_examples=60)
 def test_what_the_target_cannot_say_is_never_said(name: str, draft: Draft, seed: int) -> None:
     target = laws(draft, seed)
-    verdict = VERIFIERS[name]().verify(draft, target, RoundChance(Noise(seed), 7))
+    verdict = VERIFIERS[name]().verify(draft, target, StepRng(Noise(seed), 7))
     node = ROOT
     for step, token in zip((*verdict.path, None), tokens_of(draft, verdict), strict=True):
         assert target.laws[node][token] > 0
@@ -156,11 +156,11 @@ def test_what_the_target_cannot_say_is_never_said(name: str, draft: Draft, seed:
 @given(draft=drafts(), seed=st.integers(0, 10**6))
 @settings(max_examples=40)
 def test_a_greedy_target_is_followed_to_the_letter(name: str, draft: Draft, seed: int) -> None:
-    """With one-hot laws every lossless rule says the same: the target's favourites, as far as they were drafted."""
+    """With one-hot laws every lossless rule says the same: the target's favorites, as far as they were drafted."""
     target = laws(draft, seed)
     for node, law in target.laws.items():
         target.laws[node] = np.where(np.arange(VOCAB) == np.argmax(law), 1.0, 0.0)
-    verdict = VERIFIERS[name]().verify(draft, target, RoundChance(Noise(seed), 7))
+    verdict = VERIFIERS[name]().verify(draft, target, StepRng(Noise(seed), 7))
     node = ROOT
     for step, token in zip((*verdict.path, None), tokens_of(draft, verdict), strict=True):
         assert token == np.argmax(target.laws[node])
@@ -173,7 +173,7 @@ def test_a_greedy_target_is_followed_to_the_letter(name: str, draft: Draft, seed
 def test_without_a_draft_it_is_plain_decoding(verifier: Verifier) -> None:
     for seed in range(20):
         target = laws(EMPTY, seed)
-        verdict = verifier.verify(EMPTY, target, RoundChance(Noise(seed), 3))
+        verdict = verifier.verify(EMPTY, target, StepRng(Noise(seed), 3))
         assert verdict.path == ()
         assert target.laws[ROOT][verdict.bonus] > 0
         assert (verdict.overrides, verdict.given_up) == (0, 0.0)
@@ -188,7 +188,7 @@ def test_the_same_chance_gives_the_same_verdict_and_nothing_is_changed(verifier:
     for seed in range(30):
         target = laws(draft, seed)
         originals = {node: law.copy() for node, law in target.laws.items()}
-        verdicts = {verifier.verify(draft, target, RoundChance(Noise(seed), 3)) for _ in range(2)}
+        verdicts = {verifier.verify(draft, target, StepRng(Noise(seed), 3)) for _ in range(2)}
         assert len(verdicts) == 1
         assert all(np.array_equal(law, originals[node]) for node, law in target.laws.items())
     assert np.array_equal(kept[0], q)
@@ -204,7 +204,7 @@ def test_a_draft_that_is_always_right_is_taken_whole(verifier: Verifier) -> None
         q = [some_law(random, 1, zeros=False) for _ in range(4)]
         draft = Draft.chain([int(np.argmax(each)) for each in q], q)
         target = Laws({**{node - 1: each for node, each in enumerate(q)}, 3: some_law(random, 1, zeros=False)})
-        verdict = verifier.verify(draft, target, RoundChance(Noise(seed), 9))
+        verdict = verifier.verify(draft, target, StepRng(Noise(seed), 9))
         assert tokens_of(draft, verdict)[:4] == list(draft.tokens)
         assert verdict.given_up == 0 or not verifier.exact  # a cascade's token rules sharpen p itself
 
@@ -216,7 +216,7 @@ def test_a_very_long_chain(verifier: Verifier) -> None:
     draft = Draft.chain([2] * nodes, [hot] * nodes)
     target = Laws(dict.fromkeys(range(ROOT, nodes), hot))
     target.laws[nodes - 2] = np.where(np.arange(VOCAB) == 1, 1.0, 0.0)
-    verdict = verifier.verify(draft, target, RoundChance(Noise(0), 3))
+    verdict = verifier.verify(draft, target, StepRng(Noise(0), 3))
     said = tokens_of(draft, verdict)
     if verifier.name == "cascade":  # sides with the drafter where the target is as sure of something else
         assert len(said) >= nodes - 1
@@ -238,5 +238,5 @@ def test_rounding_never_lets_an_impossible_token_through(verifier: Verifier, wid
         for with_replacement in (True, False):
             draft = Draft((token, (token + 1) % VOCAB), (-1, -1), (q, q), with_replacement)
             target = Laws(dict.fromkeys(range(-1, 2), p), seed)
-            verdict = verifier.verify(draft, target, RoundChance(Noise(seed), 3))
+            verdict = verifier.verify(draft, target, StepRng(Noise(seed), 3))
             assert 2 not in tokens_of(draft, verdict)

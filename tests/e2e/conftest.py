@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from forerun.build import Assembly, Plan, build
+from forerun.assembly import Assembly, build
+from forerun.config import Config
 from forerun.text.chat import ChatTemplate
 
 TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %}a: "
@@ -16,8 +17,8 @@ TEMPLATE = "{% for m in messages %}{{ m.role[0] }}: {{ m.content }}\n{% endfor %
 def chatting_toy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is built gets a chat template."""
 
-    def with_template(plan: Plan) -> Assembly:
-        assembly = build(plan)
+    def with_template(config: Config) -> Assembly:
+        assembly = build(config)
         return replace(assembly, template=ChatTemplate(assembly.tokenizer, TEMPLATE))
 
     monkeypatch.setattr("forerun.llm.build", with_template)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forerun.build import Source
+from forerun.assembly import Source
 from forerun.cli.compat import compared, lines
 from tests.conftest import Cli
 

@@ -122,8 +122,8 @@ def test_penalties_change_what_is_said(cli: Cli, penalty: str) -> None:
 def test_logit_bias_bans_and_forces(cli: Cli) -> None:
     space, x = ord(" "), ord("x")
     assert " " not in generate(cli, "--max-tokens", "30", "--logit-bias", f"{space}=-inf")["text"]
-    forced = generate(cli, "--max-tokens", "5", "--logit-bias", f"{x}=1000", "--logit-bias", f"{space}=-2.5")
-    assert forced["text"] == "xxxxx"
+    input_tokens = generate(cli, "--max-tokens", "5", "--logit-bias", f"{x}=1000", "--logit-bias", f"{space}=-2.5")
+    assert input_tokens["text"] == "xxxxx"
 
 
 def test_stop_strings_end_the_text_and_are_cut_from_it(cli: Cli) -> None:
@@ -235,5 +235,5 @@ def test_output_goes_to_a_file(cli: Cli, tmp_path: Path) -> None:
     assert path.read_text("utf-8") == cli("generate", PROMPT, *TOY, "--max-tokens", "20").out
 
 
-def test_colour_is_for_terminals(cli: Cli) -> None:
+def test_color_is_for_terminals(cli: Cli) -> None:
     assert "\x1b" not in cli("generate", PROMPT, *TOY, "--max-tokens", "40", "--color").out

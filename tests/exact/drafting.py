@@ -1,4 +1,4 @@
-"""Drafters for the enumeration: each draws from a table, asking chance for every token."""
+"""Drafters for the enumeration: each draws from a table, asking rng for every token."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.protocols import Chance
+from forerun.core.protocols import Rng
 from tests.exact.enumeration import Drafting, Law, Table, Text, fractions
 
 Sizes = Callable[[Text, int], int]
@@ -43,14 +43,14 @@ class Growing:
 def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = False, beliefs: bool = False) -> Drafting:
     """Each node at depth d gets widths[d] children drawn from the drafter (fewer where it has fewer tokens)."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, with_replacement)
         layer = [ROOT]
         for width in widths:
-            layer = [child for node in layer for child in children(growing, node, width, chance)]
+            layer = [child for node in layer for child in children(growing, node, width, rng)]
         return growing.done()
 
-    def children(growing: Growing, node: int, width: int, chance: Chance) -> list[int]:
+    def children(growing: Growing, node: int, width: int, rng: Rng) -> list[int]:
         at = growing.at(node)
         q = drafter.law(at)
         belief = drafter.belief(at) if beliefs else None
@@ -59,7 +59,7 @@ def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = Fals
         for _ in range(width):
             if not any(left):
                 break
-            token = chance.draw(left)
+            token = rng.sample(left)
             made.append(growing.add(node, token, q, belief))
             if not with_replacement:
                 left[token] = 0
@@ -74,13 +74,13 @@ def chain(drafter: Table, length: int, *, beliefs: bool = False) -> Drafting:
 
 def fixed(tokens: Sequence[int], parents: Sequence[int]) -> Drafting:
     """The same tree every time, without q."""
-    return lambda text, chance: Draft(tuple(tokens), tuple(parents))
+    return lambda text, rng: Draft(tuple(tokens), tuple(parents))
 
 
 def looked_up(vocab: int, widths: Sequence[int], q: bool = False) -> Drafting:
     """A deterministic tree that depends on the text; `q` writes the one-hot laws down."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
         layer = [ROOT]
         for width in widths:
@@ -100,14 +100,14 @@ def looked_up(vocab: int, widths: Sequence[int], q: bool = False) -> Drafting:
 def mixed(drafter: Table) -> Drafting:
     """Under the root a deterministic child, then two drawn ones; under the first drawn one a drawn and a deterministic."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, True)
         q = drafter.law(text)
         growing.add(ROOT, len(text) % drafter.vocab, None)
-        first = growing.add(ROOT, chance.draw(q), q)
-        growing.add(ROOT, chance.draw(q), q)
+        first = growing.add(ROOT, rng.sample(q), q)
+        growing.add(ROOT, rng.sample(q), q)
         below = drafter.law(growing.at(first))
-        growing.add(first, chance.draw(below), below)
+        growing.add(first, rng.sample(below), below)
         growing.add(first, 0, None)
         return growing.done()
 
@@ -117,18 +117,18 @@ def mixed(drafter: Table) -> Drafting:
 def merged(first: Table, second: Table) -> Drafting:
     """One child of the root from each of two drafters, drawn independently, then two more without replacement."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
         for drafter in (first, second):
             q = drafter.law(text)
-            growing.add(ROOT, chance.draw(q), q)
+            growing.add(ROOT, rng.sample(q), q)
         below = second.law(growing.at(0))
-        token = chance.draw(below)
+        token = rng.sample(below)
         growing.add(0, token, below)
         left = below.copy()
         left[token] = 0
         if any(left):
-            growing.add(0, chance.draw(left), below.copy())
+            growing.add(0, rng.sample(left), below.copy())
         return growing.done()
 
     return drafting
@@ -138,12 +138,12 @@ def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
     """Two children of the root, of which only the one that leads to the surer law is continued: its sibling's value
     decides about what is drafted below a node."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, with_replacement)
         q = drafter.law(text)
         left = q.copy()
         for _ in range(2):
-            token = chance.draw(left)
+            token = rng.sample(left)
             growing.add(ROOT, token, q)
             if not with_replacement:
                 left[token] = 0
@@ -151,7 +151,7 @@ def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
                 break
         best = max(range(len(growing.tokens)), key=lambda node: drafter.law(growing.at(node)).max())
         below = drafter.law(growing.at(best))
-        growing.add(best, chance.draw(below), below)
+        growing.add(best, rng.sample(below), below)
         return growing.done()
 
     return drafting
@@ -160,14 +160,14 @@ def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
 def cousins(drafter: Table) -> Drafting:
     """Two children of the root, each continued; one draw serves both (right for no rule that looks at both)."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
         q, below = drafter.law(text), drafter.law((*text, 0))
-        first = growing.add(ROOT, chance.draw(q), q)
+        first = growing.add(ROOT, rng.sample(q), q)
         left = q.copy()
         left[growing.tokens[first]] = 0
-        second = growing.add(ROOT, chance.draw(left), q)
-        token = chance.draw(below)
+        second = growing.add(ROOT, rng.sample(left), q)
+        token = rng.sample(below)
         for parent in (first, second):
             growing.add(parent, token, below)
         return growing.done()
@@ -178,12 +178,12 @@ def cousins(drafter: Table) -> Drafting:
 def stopping(drafter: Table, longest: int) -> Drafting:
     """A chain that ends after a token of low probability, which stays in it."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
         node = ROOT
         for _ in range(longest):
             q = drafter.law(growing.at(node))
-            token = chance.draw(q)
+            token = rng.sample(q)
             node = growing.add(node, token, q)
             if q[token] < q.max():
                 break
@@ -194,9 +194,9 @@ def stopping(drafter: Table, longest: int) -> Drafting:
 
 def sometimes(drafting: Drafting) -> Drafting:
     """No draft after every second length of text: plain decoding in between."""
-    return lambda text, chance: EMPTY if len(text) % 2 else drafting(text, chance)
+    return lambda text, rng: EMPTY if len(text) % 2 else drafting(text, rng)
 
 
 def fitted(drafting: Drafting, **limits: Any) -> Drafting:
     """Cut to what a target can verify."""
-    return lambda text, chance: drafting(text, chance).fit(**limits)
+    return lambda text, rng: drafting(text, rng).fit(**limits)

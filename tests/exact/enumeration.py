@@ -1,6 +1,6 @@
-"""Replays everything chance can do to a round, with exact probabilities, and adds up the law of the committed text.
+"""Replays everything rng can do to a round, with exact probabilities, and adds up the law of the committed text.
 
-A rule asks `Chance` for all its randomness, and the drafters here do too. So one run of a round is a path through a tree
+A rule asks `Rng` for all its randomness, and the drafters here do too. So one run of a round is a path through a tree
 of flips and draws; walking all of them, with fractions, gives the law of what the round commits: no sampling, no
 tolerance. The text's law over several rounds follows, and must equal that of plain sampling.
 """
@@ -19,18 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Verifier
+from forerun.core.protocols import Rng, Verifier
+from forerun.core.step import Verdict
 
 Text = tuple[int, ...]
 Law = NDArray[Any]
 TextLaw = dict[Text, Fraction]
-Drafting = Callable[[Text, Chance], Draft]
+Drafting = Callable[[Text, Rng], Draft]
 T = TypeVar("T")
 
 
 class Replay:
-    """Chance that follows a script of branches, and takes the first possible branch after its end."""
+    """Rng that follows a script of branches, and takes the first possible branch after its end."""
 
     def __init__(self, script: list[int]) -> None:
         self._script = script
@@ -38,11 +38,11 @@ class Replay:
         self.widths: list[int] = []
         self.taken: list[int] = []
 
-    def flip(self, probability: Any) -> bool:
+    def accept(self, probability: Any) -> bool:
         assert 0 <= probability <= 1, probability
         return bool(self._branch([1, 0], [probability, 1 - probability]))
 
-    def draw(self, weights: Law) -> int:
+    def sample(self, weights: Law) -> int:
         assert all(w >= 0 for w in weights), weights
         return self._branch(range(len(weights)), weights)
 
@@ -59,19 +59,19 @@ class Replay:
         return value
 
 
-def every_path(run: Callable[[Chance], T]) -> Iterator[tuple[T, Fraction]]:
-    """The result of `run` on every path of chance, with the path's probability."""
+def every_path(run: Callable[[Rng], T]) -> Iterator[tuple[T, Fraction]]:
+    """The result of `run` on every path of rng, with the path's probability."""
     script: list[int] | None = []
     while script is not None:
-        chance = Replay(script)
-        yield run(chance), chance.probability
-        script = _next(chance)
+        rng = Replay(script)
+        yield run(rng), rng.probability
+        script = _next(rng)
 
 
-def _next(chance: Replay) -> list[int] | None:
-    for at in reversed(range(len(chance.taken))):
-        if chance.taken[at] + 1 < chance.widths[at]:
-            return [*chance.taken[:at], chance.taken[at] + 1]
+def _next(rng: Replay) -> list[int] | None:
+    for at in reversed(range(len(rng.taken))):
+        if rng.taken[at] + 1 < rng.widths[at]:
+            return [*rng.taken[:at], rng.taken[at] + 1]
     return None
 
 
@@ -94,7 +94,7 @@ class Table:
 
 
 def fractions(*weights: Any) -> Law:
-    """The law with these weights, normalised."""
+    """The law with these weights, normalized."""
     exact = [Fraction(w) for w in weights]
     return np.array([w / sum(exact) for w in exact], dtype=object)
 
@@ -129,7 +129,7 @@ class View:
     model: Table
     text: Text
     draft: Draft
-    chance: Chance
+    rng: Rng
     chosen: dict[Text, int] = field(default_factory=dict)
 
     def at(self, node: int) -> Text:
@@ -144,7 +144,7 @@ class View:
     def choose(self, node: int) -> int:
         text = self.at(node)
         if text not in self.chosen:
-            self.chosen[text] = self.chance.draw(self.model.law(text))
+            self.chosen[text] = self.rng.sample(self.model.law(text))
         return self.chosen[text]
 
 
@@ -157,9 +157,9 @@ def verdict_tokens(draft: Draft, verdict: Verdict) -> Text:
 def round_law(verifier: Verifier, model: Table, drafting: Drafting, text: Text) -> TextLaw:
     """The law of what one round after `text` commits."""
 
-    def run(chance: Chance) -> Text:
-        draft = drafting(text, chance)
-        return verdict_tokens(draft, verifier.verify(draft, View(model, text, draft, chance), chance))
+    def run(rng: Rng) -> Text:
+        draft = drafting(text, rng)
+        return verdict_tokens(draft, verifier.verify(draft, View(model, text, draft, rng), rng))
 
     law: TextLaw = defaultdict(Fraction)
     for tokens, probability in every_path(run):

@@ -12,7 +12,7 @@ from forerun.backends.cascade import CascadeModel
 from forerun.backends.toy import ToyModel
 from forerun.core.draft import Draft
 from forerun.core.mixtures import Mixture
-from forerun.core.protocols import Chance, Drafter, Feed, Model, Verifier
+from forerun.core.protocols import Drafter, ForwardInput, Model, Rng, Verifier
 from forerun.core.sampling import softmax
 from forerun.drafters.model import ModelDrafter
 from forerun.drafters.none import NoneDrafter
@@ -44,11 +44,11 @@ def stages(*parts: Table | Mixture) -> tuple[Model, Table]:
 
 
 def law_through(make: Callable[[], tuple[Model, Drafter]], rule: Verifier, length: int, budget: int = 3):  # type: ignore[no-untyped-def]
-    def run(chance: Chance) -> Text:
+    def run(rng: Rng) -> Text:
         asked = request(length)
-        asked.noise = EnumeratedNoise(chance)
+        asked.noise = EnumeratedNoise(rng)
         target, drafter = make()
-        return written(target, drafter, rule, [asked], chance, budget)[0]
+        return written(target, drafter, rule, [asked], rng, budget)[0]
 
     return law_of(run)
 
@@ -100,8 +100,8 @@ def test_rows_of_token_rules_are_their_mixture(rule: str) -> None:
     model = CascadeModel(toy(SMALL), toy(LARGE), Mixture(rule, 0.2))
     law = mixed(Mixture(rule, Fraction(1, 5)), LARGE, SMALL)
     kv = model.open()
-    with model.forward([Feed(kv, PROMPT, Draft((0, 1, 1), (-1, -1, 1)))]) as scored:
-        for row, text in zip(scored.logits(0), ((), (0,), (1,), (1, 1)), strict=True):
+    with model.forward([ForwardInput(kv, PROMPT, Draft((0, 1, 1), (-1, -1, 1)))]) as output:
+        for row, text in zip(output.logits(0), ((), (0,), (1,), (1, 1)), strict=True):
             assert softmax(row) == pytest.approx(law.law(text).astype(np.float64), abs=1e-6)
 
 
@@ -110,9 +110,9 @@ class Counting(ToyModel):
 
     read = 0
 
-    def forward(self, feeds, needs=None):  # type: ignore[no-untyped-def]
-        self.read += sum(len(feed.forced) for feed in feeds)
-        return super().forward(feeds)
+    def forward(self, inputs, needs=None):  # type: ignore[no-untyped-def]
+        self.read += sum(len(feed.input_tokens) for feed in inputs)
+        return super().forward(inputs)
 
 
 def test_the_large_model_runs_only_where_it_is_asked() -> None:
@@ -123,9 +123,9 @@ def test_the_large_model_runs_only_where_it_is_asked() -> None:
         model = CascadeModel(small, large, Mixture("chow", alpha))
         kv = model.open()
         for token in (*PROMPT, 1, 1):
-            with model.forward([Feed(kv, (token,), logits=kv.length >= len(PROMPT) - 1)]) as scored:
+            with model.forward([ForwardInput(kv, (token,), logits=kv.length >= len(PROMPT) - 1)]) as output:
                 if kv.length >= len(PROMPT) - 1:
-                    assert scored.unasked(0, 0) == (asked == 0)
-                scored.commit(0, ())
+                    assert output.unasked(0, 0) == (asked == 0)
+                output.commit(0, ())
         assert large.read == (len(PROMPT) + 2 if asked else 0)
         assert kv.length == len(PROMPT) + 2

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from forerun.backends.toy import ToyModel
-from forerun.core.protocols import Chance, Drafter
+from forerun.core.protocols import Drafter, Rng
 from forerun.drafters.compose import Chain, Extend, Merge
 from forerun.drafters.head import Head
 from forerun.drafters.logitspec import LogitSpecDrafter
@@ -75,11 +75,11 @@ def test_every_drafter_with_every_rule(case: str, rule: str) -> None:
     make, vocab, budget, length = DRAFTERS[case]
     drafted = 0
 
-    def run(chance: Chance) -> Text:
+    def run(rng: Rng) -> Text:
         nonlocal drafted
         asked = request(length, prediction=(0, 1, 1, 0))
-        asked.noise = EnumeratedNoise(chance)
-        text = written(toy(P[vocab]), make(), RULES[rule], [asked], chance, budget)[0]
+        asked.noise = EnumeratedNoise(rng)
+        text = written(toy(P[vocab]), make(), RULES[rule], [asked], rng, budget)[0]
         drafted += asked.stats.drafted
         return text
 

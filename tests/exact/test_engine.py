@@ -1,4 +1,4 @@
-"""The same law through the real engine: every path of chance, with KV that is committed and rolled back."""
+"""The same law through the real engine: every path of rng, with KV that is committed and rolled back."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from forerun.backends.toy import ToyModel
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
-from forerun.core.protocols import NOTHING, Chance, DraftSession, Model, Needs, Verifier
+from forerun.core.protocols import NOTHING, DraftSession, Model, Needs, Rng, Verifier
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.engine import Engine
 from forerun.verifiers.block import Block
 from forerun.verifiers.cascade import Cascade
@@ -34,13 +34,13 @@ P3, Q3 = random_table("p", 3, lowest=0, highest=2), random_table("q", 3, lowest=
 
 
 class Scripted:
-    """Drafts from a table, with the enumeration's chance."""
+    """Drafts from a table, with the enumeration's rng."""
 
     name = "scripted"
     needs: Needs = NOTHING
 
-    def __init__(self, drafting: Drafting, chance: Chance) -> None:
-        self._drafting, self._chance = drafting, chance
+    def __init__(self, drafting: Drafting, rng: Rng) -> None:
+        self._drafting, self._chance = drafting, rng
 
     def open(self, request: Request) -> ScriptedSession:
         return ScriptedSession(self._drafting, self._chance, request)
@@ -53,13 +53,13 @@ class Scripted:
 
 
 class ScriptedSession:
-    def __init__(self, drafting: Drafting, chance: Chance, request: Request) -> None:
-        self._drafting, self._chance, self._request = drafting, chance, request
+    def __init__(self, drafting: Drafting, rng: Rng, request: Request) -> None:
+        self._drafting, self._chance, self._request = drafting, rng, request
 
     def propose(self, budget: int) -> Draft:
         return self._drafting(tuple(self._request.output), self._chance)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         pass
 
     def close(self) -> None:
@@ -69,9 +69,9 @@ class ScriptedSession:
 def written_law(
     rule: Verifier, target: Model, drafting: Drafting, length: int, budget: int = 9, stop: frozenset[int] = frozenset()
 ) -> TextLaw:
-    def run(chance: Chance) -> Text:
+    def run(rng: Rng) -> Text:
         asked = [request(length, stop_ids=stop)]
-        return written(target, Scripted(drafting, chance), rule, asked, chance, budget)[0]
+        return written(target, Scripted(drafting, rng), rule, asked, rng, budget)[0]
 
     return law_of(run)
 
@@ -119,9 +119,9 @@ def test_a_stop_token_inside_an_accepted_run_ends_the_text() -> None:
 def test_two_requests_in_one_pass_are_independent() -> None:
     law: dict[tuple[Text, ...], Fraction] = defaultdict(Fraction)
 
-    def run(chance: Chance) -> tuple[Text, ...]:
+    def run(rng: Rng) -> tuple[Text, ...]:
         both = [request(2), request(2)]
-        return written(toy(P), Scripted(chain(Q, 1), chance), Rejection(), both, chance, 9)
+        return written(toy(P), Scripted(chain(Q, 1), rng), Rejection(), both, rng, 9)
 
     for texts, probability in every_path(run):
         law[texts] += probability
@@ -158,15 +158,15 @@ def test_keyed_text_is_the_plain_text(drafts: str) -> None:
 
 
 class Sampled:
-    """Chance for drafters where only the verifier matters."""
+    """Rng for drafters where only the verifier matters."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
 
-    def flip(self, probability: Any) -> bool:
+    def accept(self, probability: Any) -> bool:
         return bool(self._random.random() < probability)
 
-    def draw(self, weights: NDArray[Any]) -> int:
+    def sample(self, weights: NDArray[Any]) -> int:
         p = weights.astype(np.float64)
         return int(self._random.choice(len(p), p=p / p.sum()))
 
@@ -174,8 +174,8 @@ class Sampled:
 class Leaky(ToyModel):
     """Commits the first nodes of a pass instead of those on the path."""
 
-    def forward(self, feeds: Any, needs: Needs = NOTHING) -> Any:
-        return LeakyPass(super().forward(feeds, needs))
+    def forward(self, inputs: Any, needs: Needs = NOTHING) -> Any:
+        return LeakyPass(super().forward(inputs, needs))
 
 
 class LeakyPass:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from forerun.core.protocols import Chance, Verifier
+from forerun.core.protocols import Rng, Verifier
 from forerun.core.scratch import Scratch
 from forerun.verifiers.block import Block
 from forerun.verifiers.cascade import RULES, Cascade
@@ -86,11 +86,11 @@ def test_cascade_at_temperature_0_compares_beliefs(rule: str) -> None:
 
 
 def greedily(drafter: Table, length: int) -> Drafting:
-    """A chain of the drafter's favourites, with beliefs and without q."""
+    """A chain of the drafter's favorites, with beliefs and without q."""
     told = chain(greedy(drafter), length, beliefs=True)
 
-    def drafting(text: tuple[int, ...], chance: Chance):  # type: ignore[no-untyped-def]
-        draft = told(text, chance)
+    def drafting(text: tuple[int, ...], rng: Rng):  # type: ignore[no-untyped-def]
+        draft = told(text, rng)
         return type(draft)(draft.tokens, draft.parents, None, beliefs=draft.beliefs)
 
     return drafting
@@ -125,14 +125,14 @@ def test_a_bonus_from_the_target_after_the_last_drafted_token_is_not_pi() -> Non
     class WithBonus:
         name, exact, shares_noise, wants_beliefs = "wrong", False, False, True
 
-        def verify(self, draft, target, chance):  # type: ignore[no-untyped-def]
+        def verify(self, draft, target, rng):  # type: ignore[no-untyped-def]
             from forerun.verifiers.cascade import _Mixed
 
             class GoingOn(_Mixed):
                 def ends_at(self, node: int) -> bool:
                     return False
 
-            return Rejection().verify(draft, GoingOn(verifier.mixture, draft, target, Scratch()), chance)
+            return Rejection().verify(draft, GoingOn(verifier.mixture, draft, target, Scratch()), rng)
 
     assert committed_law(WithBonus(), P, chain(Q, 1), 3) != plain_law(pi, 3)
 
@@ -178,9 +178,9 @@ def test_overrides_and_total_variation_agree_on_average(case: str) -> None:
     """Overrides are counted under the best coupling, so their mean is the total variation given up."""
     verifier, p, drafting = LOSSY[case]
 
-    def run(chance: Chance) -> tuple[int, float]:
-        draft = drafting((), chance)
-        verdict = verifier.verify(draft, View(p, (), draft, chance), chance)
+    def run(rng: Rng) -> tuple[int, float]:
+        draft = drafting((), rng)
+        verdict = verifier.verify(draft, View(p, (), draft, rng), rng)
         return verdict.overrides, verdict.given_up
 
     overrides = given_up = 0.0
@@ -196,11 +196,11 @@ def test_some_of_these_cases_override() -> None:
     p = Table(3, lambda text: fractions(1, 0, 0), lambda text: fractions(5, 3, 2))
     q = Table(3, lambda text: hot, lambda text: fractions(2, 5, 3))
     draft = chain(q, 2, beliefs=True)
-    seen = [run for run, _ in every_path(lambda chance: _verdict(verifier, p, draft, chance))]
+    seen = [run for run, _ in every_path(lambda rng: _verdict(verifier, p, draft, rng))]
     assert seen == [(2, 2.0)]
 
 
-def _verdict(verifier: Verifier, p: Table, drafting: Drafting, chance: Chance) -> tuple[int, float]:
-    draft = drafting((), chance)
-    verdict = verifier.verify(draft, View(p, (), draft, chance), chance)
+def _verdict(verifier: Verifier, p: Table, drafting: Drafting, rng: Rng) -> tuple[int, float]:
+    draft = drafting((), rng)
+    verdict = verifier.verify(draft, View(p, (), draft, rng), rng)
     return verdict.overrides, verdict.given_up

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target, Verifier
+from forerun.core.protocols import Rng, Target, Verifier
+from forerun.core.step import Verdict
 from forerun.verifiers.block import Block, joint_weights, stopping
+from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
 from forerun.verifiers.kseq import KSeq
-from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 from forerun.verifiers.typical import Typical
@@ -44,40 +44,40 @@ class Wrong:
     shares_noise = False
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
-            accepted, law = self.children(draft, node, target.law(node), chance)
+            accepted, law = self.children(draft, node, target.law(node), rng)
             if accepted is None:
-                return Verdict(tuple(path), chance.draw(law))
+                return Verdict(tuple(path), rng.sample(law))
             path.append(accepted)
             node = accepted
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         raise NotImplementedError
 
 
 class IndependentTests(Wrong):
     """Siblings tested against the original p, as if each were alone."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         residual = p
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
-            if chance.flip(acceptance(p[token], q[token])):
+            if rng.accept(acceptance(p[token], q[token])):
                 return child, p
-            residual = normalised(excess(residual, q), residual)
+            residual = normalized(excess(residual, q), residual)
         return None, residual
 
 
 class ResidualFromTarget(Wrong):
     """After a refusal the bonus comes from p instead of norm((p - q)+)."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
-            if chance.flip(acceptance(p[token], q[token])):
+            if rng.accept(acceptance(p[token], q[token])):
                 return child, p
         return None, p
 
@@ -85,89 +85,89 @@ class ResidualFromTarget(Wrong):
 class RawRatio(Wrong):
     """The ratio uses q before temperature; the draft was drawn after it."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             raw = np.array([Fraction(1, 1 + i) for i in range(len(q))], dtype=object) * q
             raw = raw / raw.sum()
-            if chance.flip(acceptance(p[token], raw[token])):
+            if rng.accept(acceptance(p[token], raw[token])):
                 return child, p
-            p = normalised(excess(p, raw), p)
+            p = normalized(excess(p, raw), p)
         return None, p
 
 
 class ForgetsReplacement(Wrong):
     """Siblings drawn without replacement, judged as if drawn with it."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         for child in draft.children(node):
             assert draft.q is not None
             q, token = draft.q[child], draft.tokens[child]
             assert q is not None
-            if chance.flip(acceptance(p[token], q[token])):
+            if rng.accept(acceptance(p[token], q[token])):
                 return child, p
-            p = normalised(excess(p, q), p)
+            p = normalized(excess(p, q), p)
         return None, p
 
 
 class ReusedFlip(Wrong):
     """One uniform number for all siblings of a node: a refusal tells something about the next test."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         refused_below = Fraction(0)
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             bar = acceptance(p[token], q[token])
             if bar > refused_below:
-                if chance.flip((bar - refused_below) / (1 - refused_below)):
+                if rng.accept((bar - refused_below) / (1 - refused_below)):
                     return child, p
                 refused_below = bar
-            p = normalised(excess(p, q), p)
+            p = normalized(excess(p, q), p)
         return None, p
 
 
 class AcceptsByThreshold(Wrong):
     """Accepts what the target finds likely enough, and calls that lossless."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             if 2 * p[token] >= q[token]:
                 return child, p
-            p = normalised(excess(p, q), p)
+            p = normalized(excess(p, q), p)
         return None, p
 
 
 class BonusFromDrafter(Wrong):
     """After full acceptance the extra token comes from the drafter's last law."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         children = draft.children(node)
         if not children and node != ROOT:
             return None, proposal(draft, node, p)
         for child in children:
             token, q = draft.tokens[child], proposal(draft, child, p)
-            if chance.flip(acceptance(p[token], q[token])):
+            if rng.accept(acceptance(p[token], q[token])):
                 return child, p
-            p = normalised(excess(p, q), p)
+            p = normalized(excess(p, q), p)
         return None, p
 
 
 class DropsLastAccepted(Wrong):
     """Refuses a token that it had accepted because of what it is."""
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
-        verdict = Rejection().verify(draft, target, chance)
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
+        verdict = Rejection().verify(draft, target, rng)
         if verdict.path and draft.tokens[verdict.path[-1]] == 0:
             kept = verdict.path[:-1]
-            return Verdict(kept, chance.draw(target.law(kept[-1] if kept else ROOT)))
+            return Verdict(kept, rng.sample(target.law(kept[-1] if kept else ROOT)))
         return verdict
 
 
 class StopsAtFirstFailure(Wrong):
     """Block verification's probabilities, tested from the front and stopped at the first failure."""
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         laws = [target.law(node) for node in range(ROOT, len(draft))]
         q = [proposal(draft, node, laws[0]) for node in range(len(draft))]
         weights = joint_weights(draft, laws, q)
@@ -176,69 +176,69 @@ class StopsAtFirstFailure(Wrong):
             at = kept + 1
             last = at == len(draft)
             bar = weights[at] if last else stopping(weights[at], excess(weights[at] * laws[at], q[at]).sum())
-            if not chance.flip(bar):
+            if not rng.accept(bar):
                 break
             kept = at
         if kept == len(draft):
-            return Verdict(tuple(range(kept)), chance.draw(laws[kept]))
-        residual = normalised(excess(weights[kept] * laws[kept], q[kept]), laws[kept])
-        return Verdict(tuple(range(kept)), chance.draw(residual))
+            return Verdict(tuple(range(kept)), rng.sample(laws[kept]))
+        residual = normalized(excess(weights[kept] * laws[kept], q[kept]), laws[kept])
+        return Verdict(tuple(range(kept)), rng.sample(residual))
 
 
 class TokenResidualInBlock(Wrong):
     """Block verification that draws the correction from norm((p - q)+) instead of norm((p_tau p - q)+)."""
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
-        verdict = Block().verify(draft, target, chance)
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
+        verdict = Block().verify(draft, target, rng)
         kept = len(verdict.path)
         if kept == len(draft):
             return verdict
         p = target.law(kept - 1)
-        return Verdict(verdict.path, chance.draw(normalised(excess(p, proposal(draft, kept, p)), p)))
+        return Verdict(verdict.path, rng.sample(normalized(excess(p, proposal(draft, kept, p)), p)))
 
 
 class LeavesUpWithoutWeights(Wrong):
     """Tests leaves from the bottom up, but with each token's own ratio instead of the path's weight."""
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         for leaf in reversed(range(len(draft))):
             p = target.law(draft.parents[leaf])
-            if chance.flip(acceptance(p[draft.tokens[leaf]], proposal(draft, leaf, p)[draft.tokens[leaf]])):
-                return Verdict(draft.path_to(leaf), chance.draw(target.law(leaf)))
-        return Verdict((), chance.draw(target.law(ROOT)))
+            if rng.accept(acceptance(p[draft.tokens[leaf]], proposal(draft, leaf, p)[draft.tokens[leaf]])):
+                return Verdict(draft.path_to(leaf), rng.sample(target.law(leaf)))
+        return Verdict((), rng.sample(target.law(ROOT)))
 
 
 class SmallRho(Wrong):
     """K-SEQ with rho = 1: each sibling tested with min(1, p / q), and what is missing clipped."""
 
-    def children(self, draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
         children = draft.children(node)
         if not children:
             return None, p
         q = proposal(draft, children[0], p)
         for child in children:
             token = draft.tokens[child]
-            if chance.flip(acceptance(p[token], q[token])):
+            if rng.accept(acceptance(p[token], q[token])):
                 return child, p
         taken = np.minimum(q, p)
         beta = taken.sum()
-        return None, normalised(np.maximum(p - taken * (1 - (1 - beta) ** len(children)) / beta, 0), p)
+        return None, normalized(np.maximum(p - taken * (1 - (1 - beta) ** len(children)) / beta, 0), p)
 
 
 class ReusedResidualNoise(Wrong):
     """The correction is drawn with the number that had drawn the refused token: it knows where that number lies."""
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         assert len(draft) == 1
         p = target.law(ROOT)
         q, token = proposal(draft, 0, p), draft.tokens[0]
-        if chance.flip(acceptance(p[token], q[token])):
-            return Verdict((0,), chance.draw(target.law(0)))
-        residual = normalised(excess(p, q), p)
+        if rng.accept(acceptance(p[token], q[token])):
+            return Verdict((0,), rng.sample(target.law(0)))
+        residual = normalized(excess(p, q), p)
         low, high = sum(q[:token]), sum(q[: token + 1])
         ends = np.cumsum(residual)
         overlap = [max(Fraction(0), min(high, end) - max(low, end - r)) for end, r in zip(ends, residual, strict=True)]
-        return Verdict((), chance.draw(np.array(overlap, dtype=object)))
+        return Verdict((), rng.sample(np.array(overlap, dtype=object)))
 
 
 WRONG_RULES: dict[str, tuple[Verifier, Drafting]] = {
@@ -273,8 +273,8 @@ def test_the_wrong_residual_in_block_verification_is_caught() -> None:
 def drops_drawn(drafter: Table, length: int, dropped: Callable[[int, Law], bool]) -> Drafting:
     """A chain whose drafter throws a drawn token away because of its value."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
-        whole = chain(drafter, length)(text, chance)
+    def drafting(text: Text, rng: Rng) -> Draft:
+        whole = chain(drafter, length)(text, rng)
         assert whole.q is not None
         for node, (token, q) in enumerate(zip(whole.tokens, whole.q, strict=True)):
             assert q is not None
@@ -288,8 +288,8 @@ def drops_drawn(drafter: Table, length: int, dropped: Callable[[int, Law], bool]
 def sorted_siblings(drafter: Table) -> Drafting:
     """Siblings drawn without replacement, then put in order of probability."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
-        drawn = tree(drafter, (2,))(text, chance)
+    def drafting(text: Text, rng: Rng) -> Draft:
+        drawn = tree(drafter, (2,))(text, rng)
         q = drafter.law(text)
         tokens = tuple(sorted(drawn.tokens, key=lambda token: -q[token]))
         return Draft(tokens, drawn.parents, drawn.q, drawn.with_replacement)
@@ -300,9 +300,9 @@ def sorted_siblings(drafter: Table) -> Drafting:
 def deduplicated(drafter: Table) -> Drafting:
     """A deterministic child first, then a drawn one that is left out when it repeats it."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
+    def drafting(text: Text, rng: Rng) -> Draft:
         q = drafter.law(text)
-        token = chance.draw(q)
+        token = rng.sample(q)
         return Draft((0,), (-1,), (None,)) if token == 0 else Draft((0, token), (-1, -1), (None, q))
 
     return drafting
@@ -311,8 +311,8 @@ def deduplicated(drafter: Table) -> Drafting:
 def peeking(model: Table, drafter: Table) -> Drafting:
     """A budget decided after looking at the tokens drafted: long when they look good, else nothing."""
 
-    def drafting(text: Text, chance: Chance) -> Draft:
-        whole = chain(drafter, 2)(text, chance)
+    def drafting(text: Text, rng: Rng) -> Draft:
+        whole = chain(drafter, 2)(text, rng)
         return whole if whole.tokens[0] == int(np.argmax(model.law(text))) else whole.keep(())
 
     return drafting

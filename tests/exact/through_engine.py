@@ -1,4 +1,4 @@
-"""The real engine, with the enumeration's chance and laws that are fractions.
+"""The real engine, with the enumeration's rng and laws that are fractions.
 
 The toy target reads its text back from its KV, and its laws are small fractions, which are recovered from its float
 logits exactly. A KV that keeps a refused node, or loses an accepted one, gives another fraction and so another law.
@@ -20,10 +20,10 @@ from forerun.backends.toy import ToyModel
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
 from forerun.core.noise import Domain, Noise, Stream
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Drafter, Model, Target, Verifier
+from forerun.core.protocols import Drafter, Model, Rng, Target, Verifier
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, softmax
+from forerun.core.step import Verdict
 from forerun.engine import Engine
 from tests.exact.enumeration import Table, Text, TextLaw, every_path
 
@@ -52,8 +52,8 @@ class InFractions:
         self.name, self.exact = rule.name, rule.exact
         self.shares_noise, self.wants_beliefs = rule.shares_noise, rule.wants_beliefs
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
-        return self._rule.verify(_exactly(draft), FractionsView(target), chance)
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
+        return self._rule.verify(_exactly(draft), FractionsView(target), rng)
 
 
 class FractionsView:
@@ -92,9 +92,9 @@ def _exactly(draft: Draft) -> Draft:
 class EnumeratedNoise(Noise):
     """A request's noise whose draws the enumeration goes through: each stream and position is drawn once."""
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, rng: Rng) -> None:
         super().__init__(0)
-        self._chance = chance
+        self._chance = rng
         self._streams: dict[tuple[int, int], EnumeratedStream] = {}
 
     def stream(self, domain: Domain, salt: int = 0) -> Stream:
@@ -102,9 +102,9 @@ class EnumeratedNoise(Noise):
 
 
 class EnumeratedStream(Stream):
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, rng: Rng) -> None:
         super().__init__(0)
-        self._chance = chance
+        self._chance = rng
         self._drawn: dict[int, tuple[bytes, list[int]]] = {}
 
     def order(self, scores: NDArray[Any], position: int, count: int) -> NDArray[np.int64]:
@@ -113,19 +113,17 @@ class EnumeratedStream(Stream):
         assert asked == scores.tobytes(), "one number drawn for two laws: the draws are not independent"
         law[drawn] = 0
         while len(drawn) < count and any(law):
-            token = self._chance.draw(law)
+            token = self._chance.sample(law)
             drawn.append(token)
             law[token] = 0
         return np.array(drawn[:count], dtype=np.int64)
 
 
 def written(
-    target: Model, drafter: Drafter, rule: Verifier, requests: list[Request], chance: Chance, budget: int
+    target: Model, drafter: Drafter, rule: Verifier, requests: list[Request], rng: Rng, budget: int
 ) -> tuple[Text, ...]:
     """What the requests write, all in one engine."""
-    engine = Engine(
-        target, drafter, InFractions(rule), Fixed(budget), prefill_rows=2, chance=lambda request, root: chance
-    )
+    engine = Engine(target, drafter, InFractions(rule), Fixed(budget), prefill_rows=2, rng=lambda request, root: rng)
     for request in requests:
         engine.add(request)
     while not engine.idle:
@@ -138,7 +136,7 @@ def request(length: int, **options: Any) -> Request:
     return Request(PROMPT, Sampling(temperature=1.0, max_tokens=length), **options)
 
 
-def law_of(run: Callable[[Chance], Text]) -> TextLaw:
+def law_of(run: Callable[[Rng], Text]) -> TextLaw:
     law: TextLaw = defaultdict(Fraction)
     for text, probability in every_path(run):
         law[text] += probability

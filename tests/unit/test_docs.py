@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun.build import VERIFIERS
-from forerun.build.plan import CONTROLLERS
+from forerun.config import CONTROLLERS, VERIFIERS
 from forerun.core.mixtures import RULES
 from forerun.drafters.grammar import KNOWN, parse
 

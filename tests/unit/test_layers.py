@@ -16,9 +16,10 @@ LAYERS = (
     ("errors", "minimal"),
     ("core",),
     ("weights", "models", "completion"),
+    ("config", "tokenizers"),
     ("drafters", "verifiers", "controllers", "backends", "text"),
     ("engine",),
-    ("build",),
+    ("assembly",),
     ("llm",),
     ("server", "bench", "tune", "train", "integrations", "testing"),
     ("cli",),
@@ -76,12 +77,12 @@ def test_a_part_imports_only_from_below(part: str) -> None:
 def test_the_rule_itself_sees_each_way_to_import() -> None:
     source = (
         "import forerun.engine.engine\n"
-        "def f():\n    from forerun.build import Plan\n"
+        "def f():\n    from forerun.assembly import Config\n"
         "from forerun import drafters\n"
         "from .. import verifiers\nfrom ..text import stream\nfrom . import x\n"
     )
     found = imported_parts(source, ("forerun", "core"))
-    assert found == {"engine", "build", "drafters", "verifiers", "text", "core"}
+    assert found == {"engine", "assembly", "drafters", "verifiers", "text", "core"}
     assert not allowed("core", "engine")
     assert not allowed("drafters", "verifiers")
     assert allowed("engine", "drafters")

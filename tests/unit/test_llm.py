@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import forerun
-from forerun.core.outcome import Outcome
+from forerun.core.step import StepResult
 from forerun.errors import PromptError, SamplingError, UsageError
 
 
@@ -89,7 +89,7 @@ def test_ctrl_c_keeps_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = load()
     step, count = llm.assembly.engine.step, 0
 
-    def interrupted() -> list[Outcome]:
+    def interrupted() -> list[StepResult]:
         nonlocal count
         count += 1
         if count == 5:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from forerun import minimal
-from forerun.core.protocols import Chance
+from forerun.core.protocols import Rng
 from forerun.verifiers.rejection import Rejection
 from tests.exact.drafting import chain
 from tests.exact.enumeration import Table, Text, TextLaw, every_path, plain_law, random_table, round_law
@@ -25,7 +25,7 @@ def model(table: Table) -> minimal.Model:
 
 def law_of(run: Callable[[Any], Sequence[int]]) -> TextLaw:
     law: TextLaw = defaultdict(Fraction)
-    for tokens, probability in every_path(lambda chance: tuple(run(chance))):
+    for tokens, probability in every_path(lambda rng: tuple(run(rng))):
         law[tokens] += probability
     return dict(law)
 
@@ -46,7 +46,7 @@ def test_speculative_has_the_law_of_plain(ahead: int) -> None:
 def test_oracle_for_the_rejection_rule(vocab: int) -> None:
     p, q = random_table("p", vocab, lowest=0, highest=2), random_table("q", vocab)
 
-    def one_round(dice: Chance) -> list[int]:
+    def one_round(dice: Rng) -> list[int]:
         told = minimal.draft(model(q), [], 2, dice)  # type: ignore[arg-type]
         return minimal.verify(model(p), [], told, dice)  # type: ignore[arg-type]
 
@@ -66,10 +66,10 @@ def test_keyed_text_is_the_plain_text(ahead: int) -> None:
 
 def test_dice_follow_their_weights() -> None:
     dice = minimal.Dice(0)
-    drawn = np.bincount([dice.draw(np.array([0.0, 2.0, 6.0])) for _ in range(4000)], minlength=3)
+    drawn = np.bincount([dice.sample(np.array([0.0, 2.0, 6.0])) for _ in range(4000)], minlength=3)
     assert drawn[0] == 0
     assert abs(drawn[2] - 3000) < 5 * np.sqrt(4000 * 0.75 * 0.25)
-    assert sum(dice.flip(0.25) for _ in range(4000)) == pytest.approx(1000, abs=5 * np.sqrt(4000 * 0.75 * 0.25))
+    assert sum(dice.accept(0.25) for _ in range(4000)) == pytest.approx(1000, abs=5 * np.sqrt(4000 * 0.75 * 0.25))
 
 
 def test_demo(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.mixtures import Mixture
-from forerun.core.protocols import KV, NOTHING, Feed, Floats, Model, ModelInfo, Needs, Scored
+from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ForwardOutput, Model, ModelInfo, Needs
 from forerun.core.sampling import softmax
 from forerun.errors import BackendError, CompositionError
 
@@ -83,34 +83,34 @@ class CascadeModel:
         return CascadeKV(self.small.open(), self.large.open())
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[CascadeScored]:
-        """One pass of the small model, and one of the large model for the feeds that have a row it must answer."""
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[CascadeOutput]:
+        """One pass of the small model, and one of the large model for the inputs that have a row it must answer."""
         if needs.hidden:
             raise BackendError(f"{self.info.name} reports no hidden states.")
-        kvs = [_own(feed.kv) for feed in feeds]
-        self._check(feeds)
+        kvs = [_own(feed.kv) for feed in inputs]
+        self._check(inputs)
         with ExitStack() as passes:
-            first = [_for(feed, kv.small) for feed, kv in zip(feeds, kvs, strict=True)]
+            first = [_for(feed, kv.small) for feed, kv in zip(inputs, kvs, strict=True)]
             small = passes.enter_context(self.small.forward(first, needs))
             defers = [
-                self._defers(small.logits(i)) if feed.logits or needs.every_row else () for i, feed in enumerate(feeds)
+                self._defers(small.logits(i)) if feed.logits or needs.every_row else () for i, feed in enumerate(inputs)
             ]
             asked = [i for i, rows in enumerate(defers) if any(rows)]
-            large: Scored | None = None
+            large: ForwardOutput | None = None
             if asked:
                 self._catch_up([kvs[i] for i in asked])
-                second = [_for(feeds[i], kvs[i].large) for i in asked]
+                second = [_for(inputs[i], kvs[i].large) for i in asked]
                 large = passes.enter_context(self.large.forward(second, needs))
-            yield CascadeScored(self, feeds, kvs, small, large, asked, defers)
+            yield CascadeOutput(self, inputs, kvs, small, large, asked, defers)
 
-    def _check(self, feeds: Sequence[Feed]) -> None:
+    def _check(self, inputs: Sequence[ForwardInput]) -> None:
         """What the two models might not both refuse."""
         info = self.info
-        for feed in feeds:
-            for token in (*feed.forced, *feed.draft.tokens):
+        for feed in inputs:
+            for token in (*feed.input_tokens, *feed.draft.tokens):
                 if not 0 <= token < info.vocab_size:
                     raise BackendError(f"token id {token} is outside {info.name}'s {info.vocab_size} ids.")
-            if feed.kv.length + len(feed.forced) + max(feed.draft.depths, default=0) > info.context:
+            if feed.kv.length + len(feed.input_tokens) + max(feed.draft.depths, default=0) > info.context:
                 raise BackendError(f"{info.name} holds {info.context} tokens; the pass needs more.")
 
     def _defers(self, rows: Floats) -> tuple[bool, ...]:
@@ -125,10 +125,12 @@ class CascadeModel:
     def _catch_up(self, kvs: Sequence[CascadeKV]) -> None:
         """Let the large model read what the small one has read, all sequences in the same passes."""
         while behind := [kv for kv in kvs if kv.large.length < kv.length]:
-            feeds = [Feed(kv.large, tuple(kv.tokens[kv.large.length :][:_CHUNK]), logits=False) for kv in behind]
-            with self.large.forward(feeds) as scored:
-                for index in range(len(feeds)):
-                    scored.commit(index, ())
+            inputs = [
+                ForwardInput(kv.large, tuple(kv.tokens[kv.large.length :][:_CHUNK]), logits=False) for kv in behind
+            ]
+            with self.large.forward(inputs) as output:
+                for index in range(len(inputs)):
+                    output.commit(index, ())
 
     def mixed(self, small: Floats, large: Floats) -> Floats:
         """The row of the mixture at the large model's width."""
@@ -156,20 +158,20 @@ class CascadeModel:
         self.large.close()
 
 
-class CascadeScored:
+class CascadeOutput:
     """Rows of one pass over both models."""
 
     def __init__(
         self,
         model: CascadeModel,
-        feeds: Sequence[Feed],
+        inputs: Sequence[ForwardInput],
         kvs: Sequence[CascadeKV],
-        small: Scored,
-        large: Scored | None,
+        small: ForwardOutput,
+        large: ForwardOutput | None,
         asked: Sequence[int],
         defers: Sequence[tuple[bool, ...]],
     ) -> None:
-        self._model, self._feeds, self._kvs = model, feeds, kvs
+        self._model, self._feeds, self._kvs = model, inputs, kvs
         self._small, self._large, self._defers = small, large, defers
         self._place = {index: place for place, index in enumerate(asked)}
         self._made: dict[int, Floats] = {}
@@ -202,11 +204,11 @@ class CascadeScored:
         self._small.commit(index, path)
         if index in self._place and self._large is not None:
             self._large.commit(self._place[index], path)
-        kv.tokens += [*feed.forced, *(feed.draft.tokens[node] for node in path)]
+        kv.tokens += [*feed.input_tokens, *(feed.draft.tokens[node] for node in path)]
 
 
-def _for(feed: Feed, kv: KV) -> Feed:
-    return Feed(kv, feed.forced, feed.draft, feed.logits)
+def _for(feed: ForwardInput, kv: KV) -> ForwardInput:
+    return ForwardInput(kv, feed.input_tokens, feed.draft, feed.logits)
 
 
 def _own(kv: KV) -> CascadeKV:

@@ -1,6 +1,6 @@
 """KV as a transaction, and where the rows of a pass stand in it: what backends with KV in numpy arrays share.
 
-A pass writes its forced tokens and then its nodes into the slots behind the committed ones. `keep` moves one path into
+A pass writes its input_tokens tokens and then its nodes into the slots behind the committed ones. `keep` moves one path into
 place; whatever is not kept rolls back. So committed slots are always in the order of positions, and every slot behind
 them is zero between passes.
 """
@@ -45,12 +45,12 @@ class SequenceKV:
         """Whether a pass has written slots that are neither kept nor rolled back."""
         return self._open
 
-    def begin(self, forced: int, nodes: int) -> None:
+    def begin(self, input_tokens: int, nodes: int) -> None:
         """Make room for a pass's rows behind the committed ones. Raises MemoryError, changing nothing."""
         assert not self.closed, "checked by the model"
         assert not self._open, "checked by the model"
-        self._grow(self._length + forced + nodes)
-        self._forced, self._nodes, self._open = forced, nodes, True
+        self._grow(self._length + input_tokens + nodes)
+        self._forced, self._nodes, self._open = input_tokens, nodes, True
 
     def write(self, layer: int, k: Floats, v: Floats) -> None:
         """Put a pass's rows `[rows, kv_heads, head_dim]` of one layer into their slots."""
@@ -59,7 +59,7 @@ class SequenceKV:
         self.v[layer, :, rows] = v.swapaxes(0, 1)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit the forced tokens and the nodes of `path`, in its order; the other nodes are lost."""
+        """Commit the input_tokens tokens and the nodes of `path`, in its order; the other nodes are lost."""
         root = self._length + self._forced
         if list(path) != list(range(len(path))):
             slots = root + np.asarray(path)
@@ -137,7 +137,7 @@ class SequenceKV:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the rows of one feed stand: forced tokens first, then nodes.
+    """Where the rows of one feed stand: input_tokens tokens first, then nodes.
 
     positions: `[rows]`, absolute; a node's is its depth past the root.
     straight: how many leading rows find everything that they may read in the slot of its position.
@@ -152,10 +152,10 @@ class Placement:
     tail: NDArray[np.int64]
 
 
-def place(start: int, forced: int, draft: Draft) -> Placement:
-    """Place `forced` tokens and the nodes of `draft` behind `start` committed tokens."""
-    chain = np.arange(start, start + forced, dtype=np.int64)
-    root = start + forced - 1
+def place(start: int, input_tokens: int, draft: Draft) -> Placement:
+    """Place `input_tokens` tokens and the nodes of `draft` behind `start` committed tokens."""
+    chain = np.arange(start, start + input_tokens, dtype=np.int64)
+    root = start + input_tokens - 1
     positions = np.concatenate([chain, root + np.asarray(draft.depths, dtype=np.int64)])
     if draft.is_chain:
         return Placement(positions, len(positions), 0, np.zeros((0, 0), np.int64))
@@ -166,5 +166,5 @@ def place(start: int, forced: int, draft: Draft) -> Placement:
     tail = np.empty((len(draft), last - first), np.int64)
     for node, parent in enumerate(draft.parents):
         tail[node] = trunk if parent == ROOT else tail[parent]
-        tail[node, positions[forced + node] - first] = root + 1 + node
-    return Placement(positions, forced, first, tail)
+        tail[node, positions[input_tokens + node] - first] = root + 1 + node
+    return Placement(positions, input_tokens, first, tail)

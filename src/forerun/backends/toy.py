@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT
 from forerun.core.noise import derive, splitmix64_array
-from forerun.core.protocols import KV, NOTHING, Feed, Floats, ModelInfo, Needs
+from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
 from forerun.errors import BackendError
 
 Law = Callable[[tuple[int, ...]], Floats]
@@ -61,13 +61,13 @@ class ToyModel:
         return ToyKV()
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
-        kvs = [_own(feed.kv) for feed in feeds]
-        self._check(feeds, kvs)
-        scored = ToyScored(feeds, kvs, needs)
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ToyOutput]:
+        kvs = [_own(feed.kv) for feed in inputs]
+        self._check(inputs, kvs)
+        scored = ToyOutput(inputs, kvs, needs)
         try:
-            for kv, feed in zip(kvs, feeds, strict=True):
-                kv.slots += [*feed.forced, *feed.draft.tokens]
+            for kv, feed in zip(kvs, inputs, strict=True):
+                kv.slots += [*feed.input_tokens, *feed.draft.tokens]
                 scored.add(*self._rows(kv, feed, needs))
             yield scored
         finally:
@@ -77,25 +77,25 @@ class ToyModel:
     def close(self) -> None:
         pass
 
-    def _check(self, feeds: Sequence[Feed], kvs: Sequence[ToyKV]) -> None:
-        for feed, kv in zip(feeds, kvs, strict=True):
-            for token in (*feed.forced, *feed.draft.tokens):
+    def _check(self, inputs: Sequence[ForwardInput], kvs: Sequence[ToyKV]) -> None:
+        for feed, kv in zip(inputs, kvs, strict=True):
+            for token in (*feed.input_tokens, *feed.draft.tokens):
                 if not 0 <= token < self.info.vocab_size:
                     raise BackendError(f"token id {token} is outside {self.info.name}'s {self.info.vocab_size} ids.")
             depth = max(feed.draft.depths, default=0)
-            if kv.length + len(feed.forced) + depth > self.info.context:
+            if kv.length + len(feed.input_tokens) + depth > self.info.context:
                 raise BackendError(f"{self.info.name} holds {self.info.context} tokens; the pass needs more.")
 
-    def _rows(self, kv: ToyKV, feed: Feed, needs: Needs) -> tuple[Floats, Floats]:
+    def _rows(self, kv: ToyKV, feed: ForwardInput, needs: Needs) -> tuple[Floats, Floats]:
         """Logits of the rows asked for, and hidden states (the tokens that each row sees) of all rows."""
-        start, root = kv.length, kv.length + len(feed.forced)
-        forced = [tuple(kv.slots[: start + i + 1]) for i in range(len(feed.forced))]
+        start, root = kv.length, kv.length + len(feed.input_tokens)
+        input_tokens = [tuple(kv.slots[: start + i + 1]) for i in range(len(feed.input_tokens))]
         nodes = [
             tuple(kv.slots[:root]) + tuple(kv.slots[root + n] for n in feed.draft.path_to(node))
             for node in range(len(feed.draft))
         ]
-        seen = [path[-self._order :] if self._order else () for path in (*forced, *nodes)]
-        first = 0 if needs.every_row else len(forced) - 1
+        seen = [path[-self._order :] if self._order else () for path in (*input_tokens, *nodes)]
+        first = 0 if needs.every_row else len(input_tokens) - 1
         wanted = seen[first:] if feed.logits or needs.every_row else []
         logits = np.stack([self._law(path) for path in wanted]) if wanted else np.empty((0, self.info.vocab_size))
         hidden = np.full((len(seen), self._order), ROOT, dtype=np.float32)
@@ -104,11 +104,11 @@ class ToyModel:
         return logits.astype(np.float32), hidden
 
 
-class ToyScored:
+class ToyOutput:
     """Rows of one pass over toys."""
 
-    def __init__(self, feeds: Sequence[Feed], kvs: Sequence[ToyKV], needs: Needs) -> None:
-        self._feeds, self._kvs, self._needs = feeds, kvs, needs
+    def __init__(self, inputs: Sequence[ForwardInput], kvs: Sequence[ToyKV], needs: Needs) -> None:
+        self._feeds, self._kvs, self._needs = inputs, kvs, needs
         self._logits: list[Floats] = []
         self._hidden: list[Floats] = []
 
@@ -124,13 +124,13 @@ class ToyScored:
 
     def commit(self, index: int, path: Sequence[int]) -> None:
         kv, feed = self._kvs[index], self._feeds[index]
-        root = kv.length + len(feed.forced)
+        root = kv.length + len(feed.input_tokens)
         kept = [kv.slots[root + node] for node in path]
         kv.slots[root:] = kept
         kv.length = root + len(kept)
 
 
-def random_law(vocab: int, seed: int, scale: float = 2.0) -> Law:
+def random_logits(vocab: int, seed: int, scale: float = 2.0) -> Law:
     """Logits that look random but depend only on the tokens given, the seed and nothing else."""
 
     def law(path: tuple[int, ...]) -> Floats:
@@ -142,7 +142,7 @@ def random_law(vocab: int, seed: int, scale: float = 2.0) -> Law:
     return law
 
 
-def text_law(text: Sequence[int], vocab: int, order: int) -> Law:
+def text_logits(text: Sequence[int], vocab: int, order: int) -> Law:
     """A Markov chain counted from a text, backing off to shorter contexts: it babbles in the text's manner."""
     counts: dict[tuple[int, ...], NDArray[np.float32]] = {}
     for end, token in enumerate(text):

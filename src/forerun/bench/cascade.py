@@ -15,15 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from forerun.build import Plan, Source, build
+from forerun.assembly import Source, build
 from forerun.completion import Completion
+from forerun.config import Config
 from forerun.core.draft import Draft
 from forerun.core.mixtures import RULES
-from forerun.core.protocols import Feed, Model
+from forerun.core.protocols import ForwardInput, Model
 from forerun.core.stats import Stats
 from forerun.errors import CompositionError
 from forerun.llm import LLM
-from forerun.weights.vocabulary import compare
+from forerun.tokenizers.vocabulary import compare
 
 TARGET, DRAFTER, LOSSLESS, PLAIN = "target", "drafter", "lossless", "plain"
 # Tokens read in one pass, and tokens judged in one pass (each has a row of logits).
@@ -145,13 +146,13 @@ def assemble(target: Source, drafter: Source, chosen: Sequence[Method], nodes: i
 
     def made(method: Method) -> LLM:
         if method.kind == DRAFTER:
-            alone = build(Plan(keep_prefixes=0), drafter)
+            alone = build(Config(keep_prefixes=0), drafter)
             return LLM(alone.among(target.tokenizer, target.template))
         if method.kind == TARGET:
-            return LLM(build(Plan(keep_prefixes=0), target))
+            return LLM(build(Config(keep_prefixes=0), target))
         cascade = None if method.kind == LOSSLESS else f"{method.kind}:{method.alpha!r}"
-        plan = Plan(draft=draft, cascade=cascade, num_speculative_tokens=nodes, keep_prefixes=0)
-        return LLM(build(plan, target, partners))
+        config = Config(draft=draft, cascade=cascade, num_speculative_tokens=nodes, keep_prefixes=0)
+        return LLM(build(config, target, partners))
 
     # The rules are built first: a wrong one is said before anything runs.
     return {method: made(method) for method in sorted(chosen, key=lambda method: method.alpha is None)}
@@ -187,14 +188,14 @@ def agreements(model: Model, prompt: Sequence[int], output: Sequence[int]) -> in
     try:
         for start in range(0, len(prompt) - 1, _READ):
             with model.forward(
-                [Feed(kv, tuple(prompt[start : min(start + _READ, len(prompt) - 1)]), logits=False)]
+                [ForwardInput(kv, tuple(prompt[start : min(start + _READ, len(prompt) - 1)]), logits=False)]
             ) as read:
                 read.commit(0, ())
         last = prompt[-1]
         for start in range(0, len(output), _JUDGED):
             part = tuple(output[start : start + _JUDGED])
             # The last token of a part is judged, and read by the next one.
-            with model.forward([Feed(kv, (last,), Draft.chain(part[:-1]))]) as scored:
+            with model.forward([ForwardInput(kv, (last,), Draft.chain(part[:-1]))]) as scored:
                 chosen = np.argmax(scored.logits(0)[:, : info.usable_vocab], axis=1)
                 agreeing += int((chosen == np.array(part)).sum())
                 scored.commit(0, tuple(range(len(part) - 1)))

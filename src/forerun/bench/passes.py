@@ -14,7 +14,7 @@ from typing import Any
 
 from forerun.bench.peers import Peer
 from forerun.core.draft import Draft
-from forerun.core.protocols import KV, Feed, Model
+from forerun.core.protocols import KV, ForwardInput, Model
 
 Clock = Callable[[], float]
 
@@ -31,13 +31,15 @@ class Ours:
         self.close()
         self._kv = kv = self._model.open()
         for start in range(0, len(tokens), self._chunk):
-            with self._model.forward([Feed(kv, tuple(tokens[start : start + self._chunk]), logits=False)]) as scored:
-                scored.commit(0, ())
+            with self._model.forward(
+                [ForwardInput(kv, tuple(tokens[start : start + self._chunk]), logits=False)]
+            ) as output:
+                output.commit(0, ())
 
     def rows(self, tokens: Sequence[int]) -> None:
         assert self._kv is not None, "read comes before rows"
-        with self._model.forward([Feed(self._kv, (tokens[0],), Draft.chain(tokens[1:]))]) as scored:
-            scored.logits(0)
+        with self._model.forward([ForwardInput(self._kv, (tokens[0],), Draft.chain(tokens[1:]))]) as output:
+            output.logits(0)
 
     def close(self) -> None:
         if self._kv is not None:

@@ -10,8 +10,8 @@ Place = tuple[float, float, str]  # x, y, what to call it
 
 _WIDTH, _HEIGHT = 760, 480
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 170, 44, 56
-# Colours that are told apart also without full colour vision (Okabe and Ito), then the same ones with hollow dots.
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# Colors that are told apart also without full color vision (Okabe and Ito), then the same ones with hollow dots.
+_COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 
 
 def curves(title: str, x_label: str, y_label: str, series: Mapping[str, Sequence[Place]]) -> str:
@@ -67,19 +67,19 @@ def _grid(xs: _Axis, ys: _Axis) -> list[str]:
 
 
 def _series(index: int, name: str, line: Sequence[Place], xs: _Axis, ys: _Axis) -> list[str]:
-    colour = _COLOURS[index % len(_COLOURS)]
-    fill = colour if index < len(_COLOURS) else "white"
+    color = _COLORS[index % len(_COLORS)]
+    fill = color if index < len(_COLORS) else "white"
     parts = []
     if len(line) > 1:
         points = " ".join(f"{xs(x):.1f},{ys(y):.1f}" for x, y, _ in line)
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+        parts.append(f'<polyline points="{points}" fill="none" stroke="{color}" stroke-width="1.6"/>')
     for x, y, called in line:
         parts.append(
-            f'<circle cx="{xs(x):.1f}" cy="{ys(y):.1f}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.6">'
+            f'<circle cx="{xs(x):.1f}" cy="{ys(y):.1f}" r="4.5" fill="{fill}" stroke="{color}" stroke-width="1.6">'
             f"<title>{escape(called)}: {x:.4g}, {y:.4g}</title></circle>"
         )
     at = _TOP + 10 + 20 * index
-    mark = f'<circle cx="{_WIDTH - _RIGHT + 22}" cy="{at}" r="4.5" fill="{fill}" stroke="{colour}" stroke-width="1.6"/>'
+    mark = f'<circle cx="{_WIDTH - _RIGHT + 22}" cy="{at}" r="4.5" fill="{fill}" stroke="{color}" stroke-width="1.6"/>'
     return [*parts, mark, _text(_WIDTH - _RIGHT + 34, at + 4, name)]
 
 

@@ -69,7 +69,7 @@ class Batch:
             for job in list(self._running):
                 self._settle(job)
         self.emit(skip_unasked=interrupted)
-        self._summarise(time.perf_counter() - started)
+        self._summarize(time.perf_counter() - started)
         if interrupted:
             return INTERRUPTED
         return 1 if self._failed else 0
@@ -115,7 +115,7 @@ class Batch:
         self._failed += 1
         complain(f"line {question.line}: {error}")
 
-    def _summarise(self, seconds: float) -> None:
+    def _summarize(self, seconds: float) -> None:
         assert self._llm is not None, "only a batch of malformed lines has no model"
         tokens = self._stats.tokens
         line = f"{count(tokens, 'token')} in {seconds:.1f} s, {tokens / max(seconds, 1e-9):.1f} tokens/s, "

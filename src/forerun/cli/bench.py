@@ -15,10 +15,11 @@ from forerun.cli.output import Output, complain
 from forerun.errors import UsageError
 
 if TYPE_CHECKING:
+    from forerun.assembly import Source
     from forerun.bench.limits import Limits
     from forerun.bench.methods import Row, Run
     from forerun.bench.passes import PassTable
-    from forerun.build import Plan, Source
+    from forerun.config import Config
 
 bench = typer.Typer(help="Measure passes and drafting methods on this machine, as pairs in one run.")
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of a table.")]
@@ -37,10 +38,10 @@ def passes(
     json: Json = False,
 ) -> int:
     """Time verification passes of several sizes, beside a peer on the same file and the machine's own limits."""
+    from forerun.assembly import find_model
     from forerun.bench.limits import limits_of
     from forerun.bench.passes import Ours, measure_passes
     from forerun.bench.peers import LlamaCpp, Peer
-    from forerun.build import find_model
 
     sizes, contexts = _numbers("rows", rows), _numbers("context", context)
     if peer not in (None, "llamacpp"):
@@ -48,8 +49,8 @@ def passes(
     if repeats < 1:
         raise UsageError(f"--repeats is {repeats}; it must be at least 1.")
     longest = max(contexts) + max(sizes) + 8
-    plan = _plan(model, backend, threads, longest)
-    source = find_model(plan.model, plan)
+    config = _config(model, backend, threads, longest)
+    source = find_model(config.model, config)
     loaded = source.model
     engines: list[Peer] = [Ours(loaded)]
     if peer is not None:
@@ -90,16 +91,16 @@ def methods(
     json: Json = False,
 ) -> int:
     """Run each prompt under each method in turn on one loaded target; the same text is checked before any time counts."""
+    from forerun.assembly import build, find_model
     from forerun.bench.methods import PLAIN, run_methods, tabulate
-    from forerun.build import build, find_model
     from forerun.llm import LLM
 
     names = list(dict.fromkeys([PLAIN, *methods.split()]))
     questions = _questions(prompts, per_category)
-    plan = _plan(model, backend, threads, None)
-    source = find_model(plan.model, plan)
+    config = _config(model, backend, threads, None)
+    source = find_model(config.model, config)
     asks = {
-        name: LLM(build(replace(plan, draft=name, keep_prefixes=0, remember="nothing"), source)).generate
+        name: LLM(build(replace(config, draft=name, keep_prefixes=0, remember="nothing"), source)).generate
         for name in names
     }
     runs: list[Run] = []
@@ -119,13 +120,13 @@ def methods(
     return 1 if any(row.different for row in table) else 0
 
 
-def _plan(model: str | None, backend: str, threads: int | None, context: int | None) -> Plan:
+def _config(model: str | None, backend: str, threads: int | None, context: int | None) -> Config:
     """What the options ask for."""
-    from forerun.build import Plan
+    from forerun.config import Config
     from forerun.models import DEFAULT_MODEL, TerminalProgress
 
     name = model or DEFAULT_MODEL
-    return Plan(model=name, backend=backend, threads=threads, context=context, progress=TerminalProgress())
+    return Config(model=name, backend=backend, threads=threads, context=context, progress=TerminalProgress())
 
 
 def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
@@ -145,7 +146,7 @@ def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
 
 def _text(source: Source, length: int) -> list[int]:
     """So many tokens of ordinary text."""
-    from forerun.weights.frequent import library_texts
+    from forerun.tokenizers.frequency import library_texts
 
     tokens: list[int] = []
     for piece in library_texts():

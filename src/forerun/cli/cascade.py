@@ -39,16 +39,17 @@ def cascade(
 
     Beside the speculative cascades run the target alone, the drafter alone, lossless speculation and the plain cascade.
     """
+    from forerun.assembly import find_model
     from forerun.bench.cascade import assemble, methods, run_sweep, tabulate
-    from forerun.build import Plan, find_model
+    from forerun.config import Config
     from forerun.models import DEFAULT_MODEL, TerminalProgress
 
     asks = questions(prompts)[: limit or None]
     chosen = methods(_rules(rules), _alphas(alphas))
     name = model or DEFAULT_MODEL
-    plan = Plan(backend=backend, threads=threads, progress=TerminalProgress())
+    config = Config(backend=backend, threads=threads, progress=TerminalProgress())
     partner = drafter or _drafter_of(name)
-    target, draft = find_model(name, plan), find_model(partner, plan)
+    target, draft = find_model(name, config), find_model(partner, config)
     llms = assemble(target, draft, chosen, num_speculative_tokens)
     runs = []
     with Output(log) if log is not None else contextlib.nullcontext() as out:

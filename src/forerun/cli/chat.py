@@ -51,11 +51,11 @@ def chat(
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No summary line after each answer.")] = False,
-    color: options.Colour = False,
+    color: options.Color = False,
 ) -> int:
     """Talk with a model. The conversation is kept; /help lists what else there is."""
     asked = options.sampling(command.params)
-    with options.load(command.params) as llm, Output(colour=color) as out:
+    with options.load(command.params) as llm, Output(color=color) as out:
         if llm.assembly.template is None:
             raise UsageError(f"{llm.assembly.model} has no chat template (it is a base model); use forerun generate.")
         Conversation(llm, system, asked, out, quiet).run()
@@ -108,7 +108,7 @@ class Conversation:
     def _answer(self, line: str) -> None:
         """One turn. What Ctrl-C left of an answer stays in the conversation; a turn that cannot be read does not."""
         from forerun.cli.showing import show
-        from forerun.cli.summary import summarise
+        from forerun.cli.summary import summarize
 
         self._messages.append({"role": "user", "content": line})
         try:
@@ -122,4 +122,4 @@ class Conversation:
         if completion.error is not None:
             complain(completion.error)
         elif not self._quiet:
-            note(f"({summarise(completion)})")
+            note(f"({summarize(completion)})")

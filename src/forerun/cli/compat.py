@@ -9,9 +9,9 @@ import typer
 from forerun.cli.options import Backend
 
 if TYPE_CHECKING:
-    from forerun.build import Source
-    from forerun.weights.tokenizer import Tokenizer
-    from forerun.weights.vocabulary import VocabularyReport
+    from forerun.assembly import Source
+    from forerun.tokenizers.tokenizer import Tokenizer
+    from forerun.tokenizers.vocabulary import VocabularyReport
 
 # Below this share of common token strings, a bridge would have next to nothing to propose.
 _LEAST = 0.02
@@ -28,12 +28,13 @@ def compat(
 
     The exit status is 1 where the second model cannot draft for the first.
     """
-    from forerun.build import Plan, find_model
+    from forerun.assembly import find_model
     from forerun.cli.output import Output
+    from forerun.config import Config
     from forerun.models import TerminalProgress
 
-    plan = Plan(backend=backend, progress=TerminalProgress())
-    report = compared(find_model(target, plan), find_model(draft, plan))
+    config = Config(backend=backend, progress=TerminalProgress())
+    report = compared(find_model(target, config), find_model(draft, config))
     with Output() as out:
         if json:
             out.json(report)
@@ -45,7 +46,7 @@ def compat(
 
 def compared(target: Source, draft: Source) -> dict[str, Any]:
     """Everything there is to say, as plain data."""
-    from forerun.weights.vocabulary import compare
+    from forerun.tokenizers.vocabulary import compare
 
     ours, theirs = target.tokenizer, draft.tokenizer
     report = compare(ours, theirs, draft_rows=_rows(draft))

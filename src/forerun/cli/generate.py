@@ -36,7 +36,9 @@ def generate(
     stop: options.Stop = None,
     stop_token_id: options.StopTokenId = None,
     ignore_eos: options.IgnoreEos = False,
-    raw: Annotated[bool, typer.Option("--raw", help="Feed the prompt as it is, without the chat template.")] = False,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="ForwardInput the prompt as it is, without the chat template.")
+    ] = False,
     system: options.System = None,
     backend: options.Backend = "auto",
     threads: options.Threads = None,
@@ -58,7 +60,7 @@ def generate(
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object with everything there is to know.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="With JSON: what each round drafted and kept.")] = False,
-    color: options.Colour = False,
+    color: options.Color = False,
 ) -> int:
     """Answer a prompt, or every line of a file.
 
@@ -73,7 +75,7 @@ def generate(
     }
     if raw and system is not None:
         raise UsageError(
-            "--raw feeds the prompt as it is, so there is no place for --system; leave one of the two out."
+            "--raw inputs the prompt as it is, so there is no place for --system; leave one of the two out."
         )
     if prompts is not None:
         if prompt is not None:
@@ -109,12 +111,12 @@ def _read(prompt: str | None) -> str:
 def _answer(llm: LLM, prompt: str, asked: dict[str, Any], out: Output, as_json: bool) -> int:
     """Print one answer; whatever ends it early, what there is gets printed."""
     from forerun.cli.showing import show
-    from forerun.cli.summary import summarise
+    from forerun.cli.summary import summarize
 
     completion = show(llm.stream(prompt, **asked), None if as_json else out)
     if as_json:
         out.json(completion.as_dict())
-    note(f"forerun: {summarise(completion)}")
+    note(f"forerun: {summarize(completion)}")
     if completion.error is not None:
         raise BackendError(completion.error)
     return INTERRUPTED if completion.finish_reason == "abort" else 0

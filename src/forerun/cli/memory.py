@@ -14,7 +14,7 @@ from forerun.cli.output import Output, complain, note, reason
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
-    from forerun.build import Source
+    from forerun.assembly import Source
     from forerun.drafters.history import History
 
 memory = typer.Typer(help="Texts for the suffix drafter to start from (--draft suffix --memory FILE).")
@@ -143,11 +143,12 @@ def _strings(value: Any) -> list[str]:
 
 
 def _source(model: str | None, backend: str) -> Source:
-    from forerun.build import Plan, find_model
+    from forerun.assembly import find_model
+    from forerun.config import Config
     from forerun.models import DEFAULT_MODEL, TerminalProgress
 
-    plan = Plan(backend=backend, progress=TerminalProgress())
-    return find_model(model or DEFAULT_MODEL, plan)
+    config = Config(backend=backend, progress=TerminalProgress())
+    return find_model(model or DEFAULT_MODEL, config)
 
 
 def _existing(file: Path) -> History:

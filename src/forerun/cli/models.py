@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def models(json: Annotated[bool, typer.Option("--json", help="The same as a JSON list.")] = False) -> int:
-    """List the models that have a name, with sizes, licences, what drafts for what, and what is cached."""
+    """List the models that have a name, with sizes, licenses, what drafts for what, and what is cached."""
     from forerun.models import CATALOGUE, DEFAULT_MODEL, Cache
 
     cache = Cache()
@@ -32,7 +32,7 @@ def _describe(entry: Entry, held: CachedModel | None, cache: Cache, default: boo
         "name": entry.name,
         "title": entry.title,
         "size_bytes": entry.size,
-        "licence": entry.licence,
+        "license": entry.license,
         "pairs_with": list(entry.pairs_with),
         "drafter": entry.drafter,
         "chat": entry.chat,
@@ -50,12 +50,12 @@ def _print(rows: list[dict[str, Any]]) -> None:
     from forerun.models.progress import megabytes
 
     table = Table(box=None, pad_edge=False)
-    for column in ("name", "model", "size", "licence", "pairs with", "here"):
+    for column in ("name", "model", "size", "license", "pairs with", "here"):
         table.add_column(column, justify="right" if column == "size" else "left")
     for row in rows:
         here = "yes" if row["cached"] else f"{megabytes(row['partial_bytes'])} of it" if row["partial_bytes"] else "no"
         name = f"{row['name']} (default)" if row["default"] else row["name"]
         pairs = ", ".join(row["pairs_with"]) or "-"
-        table.add_row(name, row["title"], megabytes(row["size_bytes"]), row["licence"], pairs, here)
+        table.add_row(name, row["title"], megabytes(row["size_bytes"]), row["license"], pairs, here)
     # Into a pipe or a file, a line is never folded.
     Console(width=None if sys.stdout.isatty() else 200, highlight=False).print(table)

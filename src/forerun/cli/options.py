@@ -33,10 +33,10 @@ KVDtype = Annotated[
     str | None, typer.Option("--kv-dtype", help="fp16 or fp32 (cpu backend).", rich_help_panel=_MACHINE)
 ]
 Quantize = Annotated[
-    str | None, typer.Option(help="w8 or w4, for weights that are not quantised.", rich_help_panel=_MACHINE)
+    str | None, typer.Option(help="w8 or w4, for weights that are not quantized.", rich_help_panel=_MACHINE)
 ]
 System = Annotated[str | None, typer.Option(help="A system message in front.")]
-Colour = Annotated[bool, typer.Option("--color", help="On a terminal, colour the tokens that were drafted.")]
+Color = Annotated[bool, typer.Option("--color", help="On a terminal, color the tokens that were drafted.")]
 
 Draft = Annotated[
     str,
@@ -112,7 +112,7 @@ Logprobs = Annotated[int | None, typer.Option(help="Log-probabilities, with this
 # Sampling's name for an option, where the option is named otherwise.
 _OPTION_OF = {"stop_token_ids": "stop_token_id"}
 
-# Options of the model and the machine, and the plan's names for them.
+# Options of the model and the machine, and the config's names for them.
 _PLAN = {
     "model": "model",
     "draft": "draft",
@@ -126,10 +126,10 @@ _PLAN = {
     "threads": "threads",
     "context": "context",
     "kv_dtype": "kv_dtype",
-    "quantize": "quantise",
+    "quantize": "quantize",
 }
 
-# vLLM's names, and the plan's where they differ. Those mapped to None choose the drafter.
+# vLLM's names, and the config's where they differ. Those mapped to None choose the drafter.
 _CONFIG = {
     "method": None,
     "model": None,
@@ -151,13 +151,13 @@ def sampling(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def load(params: Mapping[str, Any], **more: Any) -> LLM:
-    """The model that a command's options ask for, with `more` fields of the plan. Raises what `LLM.load` raises."""
-    planned = plan(params) | more
+    """The model that a command's options ask for, with `more` fields of the config. Raises what `LLM.load` raises."""
+    chosen = config(params) | more
     from forerun.llm import LLM
     from forerun.models.progress import TerminalProgress
 
     try:
-        llm = LLM.load(progress=TerminalProgress(), **planned)
+        llm = LLM.load(progress=TerminalProgress(), **chosen)
     except KeyboardInterrupt:
         complain("interrupted before anything was written; a pull goes on from where it stopped.")
         raise
@@ -166,12 +166,12 @@ def load(params: Mapping[str, Any], **more: Any) -> LLM:
     return llm
 
 
-def plan(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The `build.Plan` fields among a command's options; what is not given is left out. Raises UsageError."""
-    planned = {name: params[option] for option, name in _PLAN.items() if params.get(option) is not None}
+def config(params: Mapping[str, Any]) -> dict[str, Any]:
+    """The `build.Config` fields among a command's options; what is not given is left out. Raises UsageError."""
+    chosen = {name: params[option] for option, name in _PLAN.items() if params.get(option) is not None}
     if (config := params.get("speculative_config")) is not None:
-        planned |= speculative_config(config)
-    return planned
+        chosen |= speculative_config(config)
+    return chosen
 
 
 def prediction(params: Mapping[str, Any]) -> str | None:
@@ -185,7 +185,7 @@ def prediction(params: Mapping[str, Any]) -> str | None:
 
 
 def speculative_config(text: str) -> dict[str, Any]:
-    """Plan fields from a JSON object with vLLM's names. Raises UsageError, naming what is not understood."""
+    """Config fields from a JSON object with vLLM's names. Raises UsageError, naming what is not understood."""
     try:
         config = json.loads(text)
     except ValueError as error:
@@ -194,7 +194,7 @@ def speculative_config(text: str) -> dict[str, Any]:
         raise UsageError(f"--speculative-config must be a JSON object; {_example()}")
     if unknown := sorted(config.keys() - _CONFIG.keys()):
         raise UsageError(f"--speculative-config has no {unknown[0]!r}; it knows {', '.join(_CONFIG)}.")
-    planned: dict[str, Any] = {}
+    chosen: dict[str, Any] = {}
     for key, value in config.items():
         name = _CONFIG[key]
         wanted = str if name is None else int
@@ -202,10 +202,10 @@ def speculative_config(text: str) -> dict[str, Any]:
             kind = "text" if wanted is str else "a whole number"
             raise UsageError(f"{key} in --speculative-config is {value!r}; it must be {kind}.")
         if name is not None:
-            planned[name] = value
+            chosen[name] = value
     if (draft := _drafter(config)) is not None:
-        planned["draft"] = draft
-    return planned
+        chosen["draft"] = draft
+    return chosen
 
 
 def _drafter(config: Mapping[str, Any]) -> str | None:

@@ -24,10 +24,10 @@ _SHOWN |= dict.fromkeys(range(128, 160), "�")
 class Output:
     """Stdout, or a file in its place. Everything is flushed at once; a full disk is one clear error.
 
-    colour: mark accepted tokens, on a terminal only.
+    color: mark accepted tokens, on a terminal only.
     """
 
-    def __init__(self, path: Path | None = None, colour: bool = False) -> None:
+    def __init__(self, path: Path | None = None, color: bool = False) -> None:
         self._path = path
         self._file: TextIO = sys.stdout
         if path is not None:
@@ -36,7 +36,7 @@ class Output:
             except OSError as error:
                 raise ForerunError(f"cannot write {path}: {reason(error)}; choose another --output.") from error
         self._terminal = self._file.isatty()
-        self._colour = colour and self._terminal
+        self._color = color and self._terminal
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +53,7 @@ class Output:
         """A bit of model text; `accepted` where it came from the draft."""
         if self._terminal:
             text = text.translate(_SHOWN)
-        if text and accepted and self._colour:
+        if text and accepted and self._color:
             text = f"{ACCEPTED}{text}{PLAIN}"
         self._write(text)
 

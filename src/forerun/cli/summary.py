@@ -6,7 +6,7 @@ from forerun.completion import Completion
 from forerun.core.stats import Stats
 
 
-def summarise(completion: Completion) -> str:
+def summarize(completion: Completion) -> str:
     """Tokens, speed, rounds and acceptance of one answer, and why it ended where that was not the model's own choice."""
     line = (
         f"{count(completion.usage.completion_tokens, 'token')}, {completion.timings.tokens_per_second:.1f} tokens/s, "

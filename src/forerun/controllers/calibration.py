@@ -1,8 +1,8 @@
 """How likely a node is to be accepted, learned from what happened to nodes like it.
 
 A drafter's own score (a match length, a count, a probability) orders its nodes well but is seldom a probability. Nodes
-are grouped by source, depth and score, and each group's observed rate is shrunk towards the rate of its source and score
-at any depth, and that towards the score itself:
+are grouped by source, depth and score, and each group's observed rate is shrunk toward the rate of its source and score
+at any depth, and that toward the score itself:
 
     rate(group) = (accepted + strength * prior) / (seen + strength)
 

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping, Sequence
 
 from forerun.core.draft import Draft
-from forerun.core.protocols import Feed, Model
+from forerun.core.protocols import ForwardInput, Model
 
 # Row counts that are measured; between them the curve is a straight line, past the last it goes on with its slope.
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
@@ -47,7 +47,7 @@ class CostCurve:
         expected = self(rows)
         off = min(max(seconds / expected, 1.0 / _OUTLIER), _OUTLIER)
         for index, at in enumerate(GRID):
-            # Neighbouring grid points share what a pass between them says, by how near they are.
+            # Neighboring grid points share what a pass between them says, by how near they are.
             near = max(0.0, 1.0 - abs(at - rows) / max(1.0, 0.5 * min(at, rows)))
             weight = _GLOBAL + (_LOCAL - _GLOBAL) * near
             self._seconds[index] *= off**weight
@@ -71,8 +71,8 @@ def measure(model: Model, *, seconds: float = 2.0, context: int = 128, largest: 
     context = min(context, model.info.context // 2)
     kv = model.open()
     try:
-        with model.forward([Feed(kv, (0,) * context, logits=False)]) as scored:
-            scored.commit(0, ())
+        with model.forward([ForwardInput(kv, (0,) * context, logits=False)]) as output:
+            output.commit(0, ())
         sizes = [rows for rows in (1, 4, 8, 2, 16, 6, 32, 3, 12, 24) if rows <= largest]
         times: dict[int, list[float]] = {}
         _time(model, [kv], 1)  # the first pass pays for buffers and pages
@@ -88,9 +88,9 @@ def measure(model: Model, *, seconds: float = 2.0, context: int = 128, largest: 
 
 
 def _time(model: Model, kvs: Sequence[object], rows: int) -> float:
-    feeds = [Feed(kv, (0,), Draft.chain([0] * (rows - 1))) for kv in kvs]  # type: ignore[arg-type]
+    inputs = [ForwardInput(kv, (0,), Draft.chain([0] * (rows - 1))) for kv in kvs]  # type: ignore[arg-type]
     started = time.perf_counter()
-    with model.forward(feeds):
+    with model.forward(inputs):
         return time.perf_counter() - started
 
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from forerun.controllers.costs import CostCurve
 from forerun.controllers.earnings import Earnings
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 
 # A rate must be this much better than the draft in hand's, and so much before a text is read for it: beliefs are rough.
 _MARGIN, _CLEAR = 1.01, 1.1
@@ -139,14 +139,14 @@ class DearJudge:
         """Whether it was asked for the request in this round."""
         return self._of(request).levels > 0
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         """Learn what a round of a request wrote."""
-        told = self._of(outcome.request)
+        told = self._of(result.request)
         counted = [told.cheap, self._cheap]
         if told.levels and told.alike is not None:
             counted = [told.earnings, told.alike, self._all]
         for earnings in counted:
-            earnings.add(len(outcome.tokens), len(outcome.draft), told.levels)
+            earnings.add(len(result.tokens), len(result.draft), told.levels)
         told.levels = 0
 
     def forget(self, request: Request) -> None:

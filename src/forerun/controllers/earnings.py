@@ -36,7 +36,7 @@ class Earnings:
         self._move(1.0, other.tokens, other.nodes, other.levels)
 
     def fade(self, believed: Earnings, part: float = 1.0) -> None:
-        """Move a little towards what was believed at first, so that a drafter which failed is tried again one day."""
+        """Move a little toward what was believed at first, so that a drafter which failed is tried again one day."""
         self._move(_FADE * part, believed.tokens, believed.nodes, believed.levels)
 
     def due(self, pays: bool) -> bool:

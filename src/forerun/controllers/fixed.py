@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 
 
 class Fixed:
@@ -23,7 +23,7 @@ class Fixed:
     def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
         return list(drafts)
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
+    def observe(self, results: Sequence[StepResult]) -> None:
         pass
 
     def forget(self, request: Request) -> None:

@@ -21,8 +21,8 @@ from forerun.controllers.costs import CostCurve
 from forerun.controllers.dear import DearJudge
 from forerun.controllers.gate import Gate
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 
 # A rate must be this much better than plain decoding's before speculation is worth its risk.
 _MARGIN = 1.01
@@ -66,22 +66,22 @@ class Goodput:
         kept = self._best(len(live), open_, max(0.0, seconds - self.judge.caught_up))
         return [draft.keep(sorted(nodes)) for draft, nodes in zip(open_, kept, strict=True)]
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        if not outcomes:
+    def observe(self, results: Sequence[StepResult]) -> None:
+        if not results:
             return
-        rows = sum(len(outcome.forced) + len(outcome.draft) for outcome in outcomes)
-        seconds = outcomes[0].seconds
+        rows = sum(len(result.input_tokens) + len(result.draft) for result in results)
+        seconds = results[0].seconds
         self.curve.observe(rows, seconds.verify)
-        decoding = [outcome for outcome in outcomes if outcome.decoded]
+        decoding = [result for result in results if result.decoded]
         drafting = max(0.0, seconds.draft - self.judge.caught_up)
-        plain = self.curve(max(1, rows - sum(len(outcome.draft) for outcome in decoding)))
-        for outcome in decoding:
-            held = self._of(outcome.request)
-            self.calibration.observe(held.draft, outcome.tokens)
-            if len(outcome.draft) and not self.judge.ran(outcome.request):
+        plain = self.curve(max(1, rows - sum(len(result.draft) for result in decoding)))
+        for result in decoding:
+            held = self._of(result.request)
+            self.calibration.observe(held.draft, result.tokens)
+            if len(result.draft) and not self.judge.ran(result.request):
                 # The pass is shared, so each request answers for the whole of it.
-                held.gate.observe(len(outcome.tokens) - (seconds.verify + drafting) / plain)
-            self.judge.observe(outcome)
+                held.gate.observe(len(result.tokens) - (seconds.verify + drafting) / plain)
+            self.judge.observe(result)
             held.draft = EMPTY
 
     def forget(self, request: Request) -> None:

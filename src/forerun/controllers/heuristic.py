@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 
 _MORE, _LESS = 2, 1
 
@@ -30,13 +30,13 @@ class Heuristic:
     def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
         return list(drafts)
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        for outcome in outcomes:
-            if len(outcome.draft):
-                whole = outcome.accepted == max(outcome.draft.depths)
-                nodes = self._nodes.get(id(outcome.request), self.start)
+    def observe(self, results: Sequence[StepResult]) -> None:
+        for result in results:
+            if len(result.draft):
+                whole = result.accepted == max(result.draft.depths)
+                nodes = self._nodes.get(id(result.request), self.start)
                 nodes = min(self.most, nodes + _MORE) if whole else max(1, nodes - _LESS)
-                self._nodes[id(outcome.request)] = nodes
+                self._nodes[id(result.request)] = nodes
 
     def forget(self, request: Request) -> None:
         self._nodes.pop(id(request), None)

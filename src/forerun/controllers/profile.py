@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from forerun.controllers.costs import CostCurve
-from forerun.core.kept import set_aside, writing
+from forerun.core.files import set_aside, writing
 
 _FORMAT = 1
 

@@ -99,7 +99,7 @@ class Mixture:
 
 
 def excess(p: Law, q: Law) -> Law:
-    """(p - q)+, not normalised."""
+    """(p - q)+, not normalized."""
     left: Law = p - q
     return np.maximum(left, 0, out=left)
 

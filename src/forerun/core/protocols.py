@@ -1,6 +1,6 @@
 """What the parts of the engine promise one another. Implementations live in their own packages and meet in `build`.
 
-A pass works on *feeds*: for each sequence, a chain of committed tokens its KV has not read yet (the last one is the
+A pass works on *inputs*: for each sequence, a chain of committed tokens its KV has not read yet (the last one is the
 root, or the chunk of a prompt) and a draft hanging off the last of them. Prefill, decode and verify are this one
 operation. A feed's rows of logits are: row 0 after the last committed token, row `1 + node` after each node.
 """
@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from forerun.core.draft import EMPTY, Draft
 
 if TYPE_CHECKING:
-    from forerun.core.outcome import Outcome, Verdict
     from forerun.core.request import Request
+    from forerun.core.step import StepResult, Verdict
 
 Floats = NDArray[np.float32]
 
@@ -77,7 +77,7 @@ class Needs:
     """What a pass must report besides the logits of drafted rows.
 
     hidden: layers whose hidden states are wanted (the output of layer i; -1 is the final norm's output).
-    every_row: logits for every forced token too, for perplexity.
+    every_row: logits for every input_tokens token too, for perplexity.
     """
 
     hidden: tuple[int, ...] = ()
@@ -88,31 +88,31 @@ NOTHING = Needs()
 
 
 @dataclass(frozen=True)
-class Feed:
-    """One sequence's share of a pass: `forced` committed tokens (at least one), then `draft`.
+class ForwardInput:
+    """One sequence's share of a pass: `input_tokens` committed tokens (at least one), then `draft`.
 
     logits: false for a chunk in the middle of a prompt, where nobody looks at the result (the draft is empty then).
     """
 
     kv: KV
-    forced: tuple[int, ...]
+    input_tokens: tuple[int, ...]
     draft: Draft = field(default=EMPTY)
     logits: bool = True
 
 
-class Scored(Protocol):
+class ForwardOutput(Protocol):
     """The result of one pass, valid until its context manager is left."""
 
     def logits(self, index: int) -> Floats:
-        """`[1 + nodes, vocab]` of feed `index`; `[forced + nodes, vocab]` with `Needs.every_row`."""
+        """`[1 + nodes, vocab]` of feed `index`; `[input_tokens + nodes, vocab]` with `Needs.every_row`."""
         ...
 
     def hidden(self, index: int, layer: int) -> Floats:
-        """`[forced + nodes, width]` of feed `index` at a layer asked for in `Needs.hidden`."""
+        """`[input_tokens + nodes, width]` of feed `index` at a layer asked for in `Needs.hidden`."""
         ...
 
     def commit(self, index: int, path: Sequence[int]) -> None:
-        """Keep the forced tokens and the nodes of `path` (root to leaf) of feed `index`; the other nodes are lost."""
+        """Keep the input_tokens tokens and the nodes of `path` (root to leaf) of feed `index`; the other nodes are lost."""
         ...
 
 
@@ -135,8 +135,8 @@ class Model(Protocol):
         """An empty sequence."""
         ...
 
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> AbstractContextManager[Scored]:
-        """One pass over all feeds. Raises BackendError, leaving every sequence as it was."""
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> AbstractContextManager[ForwardOutput]:
+        """One pass over all inputs. Raises BackendError, leaving every sequence as it was."""
         ...
 
     def close(self) -> None: ...
@@ -158,7 +158,7 @@ class DraftSession(Protocol):
         """At most `budget` nodes to follow the request's tokens; the empty draft where it has nothing to say."""
         ...
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         """Learn what a round committed. Called once a round, drafted or not."""
         ...
 
@@ -201,15 +201,15 @@ class Target(Protocol):
         ...
 
 
-class Chance(Protocol):
-    """A verifier's only sources of randomness, so that tests can replay every outcome with its exact probability."""
+class Rng(Protocol):
+    """A verifier's only sources of randomness, so that tests can replay every result with its exact probability."""
 
-    def flip(self, probability: Any) -> bool:
+    def accept(self, probability: Any) -> bool:
         """True with the given probability."""
         ...
 
-    def draw(self, weights: NDArray[Any]) -> int:
-        """An index, with probability proportional to its weight `[vocab]` (not necessarily normalised)."""
+    def sample(self, weights: NDArray[Any]) -> int:
+        """An index, with probability proportional to its weight `[vocab]` (not necessarily normalized)."""
         ...
 
 
@@ -234,7 +234,7 @@ class Verifier(Protocol):
         """Whether it looks at `Draft.beliefs` and `Target.belief`."""
         ...
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict: ...
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict: ...
 
 
 class Controller(Protocol):
@@ -254,8 +254,8 @@ class Controller(Protocol):
         """
         ...
 
-    def observe(self, outcomes: Sequence[Outcome]) -> None:
-        """Learn what a pass did and took. Called once a pass, with every outcome of it."""
+    def observe(self, results: Sequence[StepResult]) -> None:
+        """Learn what a pass did and took. Called once a pass, with every result of it."""
         ...
 
     def forget(self, request: Request) -> None:

@@ -87,13 +87,13 @@ class Sampling:
         return self.temperature < 1e-5
 
     @property
-    def penalised(self) -> bool:
+    def penalized(self) -> bool:
         return self.repetition_penalty != 1.0 or self.presence_penalty != 0.0 or self.frequency_penalty != 0.0
 
     @property
     def bends(self) -> bool:
         """Whether logits are changed one by one, before temperature and truncation."""
-        return self.penalised or bool(self.logit_bias)
+        return self.penalized or bool(self.logit_bias)
 
     @property
     def truncates(self) -> bool:
@@ -229,20 +229,20 @@ def logprobs(row: Scores, token: int, top: int, usable: int) -> TokenLogprob:
     """Of one token, with the `top` most likely ids; from the raw logits `[vocab]`, as OpenAI's and vLLM's servers report."""
     raw = row[:usable].astype(np.float64)
     best = float(raw.max())
-    normaliser = best + math.log(float(np.exp(raw - best).sum()))
+    normalizer = best + math.log(float(np.exp(raw - best).sum()))
     likely: NDArray[np.int64] = np.empty(0, dtype=np.int64)
     if top > 0:
         top = min(top, usable)
         likely = np.argpartition(-raw, top - 1)[:top]
         likely = likely[np.lexsort((likely, -raw[likely]))]
     return TokenLogprob(
-        token, float(raw[token]) - normaliser, tuple((int(i), float(raw[i]) - normaliser) for i in likely)
+        token, float(raw[token]) - normalizer, tuple((int(i), float(raw[i]) - normalizer) for i in likely)
     )
 
 
 def _adjust(row: Scores, prefix: Prefix, sampling: Sampling, usable: int) -> Scores:
     padded = usable < len(row)
-    if not (padded or sampling.penalised or sampling.logit_bias):
+    if not (padded or sampling.penalized or sampling.logit_bias):
         return row
     row = row.copy()
     row[usable:] = -np.inf

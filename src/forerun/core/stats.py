@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from forerun.core.outcome import Outcome, Seconds
+from forerun.core.step import Seconds, StepResult
 
 
 @dataclass
@@ -32,24 +32,24 @@ class Stats:
     verify_s: float = 0.0
     other_s: float = 0.0
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, result: StepResult) -> None:
         """Count one round; rounds that only read a prompt count no speculation."""
-        self._time(outcome.seconds)
-        if not outcome.decoded:
+        self._time(result.seconds)
+        if not result.decoded:
             return
         self.rounds += 1
-        self.tokens += len(outcome.tokens)
-        if outcome.verdict is not None:
-            kept = len(outcome.tokens)  # a text may end before a verdict does
-            self.overrides += sum(outcome.verdict.differs[:kept])
-            self.given_up += sum(outcome.verdict.lost[:kept])
-            self.unasked += sum(outcome.verdict.unasked[:kept])
-        if len(outcome.draft):
+        self.tokens += len(result.tokens)
+        if result.verdict is not None:
+            kept = len(result.tokens)  # a text may end before a verdict does
+            self.overrides += sum(result.verdict.differs[:kept])
+            self.given_up += sum(result.verdict.lost[:kept])
+            self.unasked += sum(result.verdict.unasked[:kept])
+        if len(result.draft):
             self.steps += 1
-            self.drafted += len(outcome.draft)
-            self.accepted += outcome.accepted
-            self.histogram.extend([0] * (outcome.accepted + 1 - len(self.histogram)))
-            self.histogram[outcome.accepted] += 1
+            self.drafted += len(result.draft)
+            self.accepted += result.accepted
+            self.histogram.extend([0] * (result.accepted + 1 - len(self.histogram)))
+            self.histogram[result.accepted] += 1
 
     def merge(self, other: Stats) -> None:
         """Add another's counters to these."""

@@ -1,6 +1,6 @@
-"""A suffix automaton over growing texts: the longest match of any text so far, in constant amortised time per token.
+"""A suffix automaton over growing texts: the longest match of any text so far, in constant amortized time per token.
 
-Blumer et al. (1985), generalised to several texts; as a drafter SAM-Decoding (2411.10666) and SuffixDecoding
+Blumer et al. (1985), generalized to several texts; as a drafter SAM-Decoding (2411.10666) and SuffixDecoding
 (2411.04975). A state stands for the substrings that end at the same places. `link` leads to the longest suffix that
 also ends elsewhere, so after a text was read the link of its state is the longest suffix seen before.
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar, cast, runtime_checkable
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import NOTHING, DraftSession, Needs
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ class Session(ABC):
         """Tokens of the text that a model must read before this session's next draft."""
         return 0
 
-    def observe(self, outcome: Outcome) -> None:  # noqa: B027
+    def observe(self, result: StepResult) -> None:  # noqa: B027
         """Learn what a round committed; nothing by default."""
 
     def close(self) -> None:  # noqa: B027

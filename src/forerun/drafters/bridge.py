@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.request import Request
-from forerun.weights.tokenizer import Tokenizer
+from forerun.tokenizers.tokenizer import Tokenizer
 
 # Tokens of the target that are read anew each time, at most.
 _LONGEST = 48

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import Protocol, cast
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import unread
 from forerun.drafters.compose import Composed, ComposedSession, continues, hang, merge, parts_of
 from forerun.drafters.rows import last_row, sureness
@@ -57,11 +57,11 @@ class ChoiceSession(ComposedSession):
         super().__init__(choice, request, parts)
         self._judge = choice.judge
 
-    def observe(self, outcome: Outcome) -> None:
-        super().observe(outcome)
-        if outcome.rows is not None and self._judge.watches(self.request):
+    def observe(self, result: StepResult) -> None:
+        super().observe(result)
+        if result.rows is not None and self._judge.watches(self.request):
             # One row a round says enough, and looking at more would cost more.
-            row = outcome.rows[last_row(outcome)]
+            row = result.rows[last_row(result)]
             self._judge.watched(self.request, sureness(row, self.request.sampling.temperature))
 
 

@@ -18,9 +18,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import Drafter, DraftSession, Needs
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Continues, unread
 from forerun.drafters.growth import Growth
 from forerun.errors import CompositionError
@@ -60,9 +60,9 @@ class ComposedSession:
         """At most `budget` nodes to follow the request's tokens and then those of `path`."""
         return self._composed.propose_after([self], [path], [budget])[0]
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         for part in self.parts:
-            part.observe(outcome)
+            part.observe(result)
 
     def close(self) -> None:
         for part in self.parts:

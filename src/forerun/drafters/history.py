@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.kept import set_aside, writing
+from forerun.core.files import set_aside, writing
 from forerun.drafters.automaton import START, SuffixAutomaton
 from forerun.errors import UsageError
 

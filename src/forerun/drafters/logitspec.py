@@ -2,7 +2,7 @@
 
 Liu et al. (2507.01449). The row that gave the root also ranked other tokens, and what nearly came next often comes
 next after that. So below the root stand what prompt lookup says and those runners-up, in the order of their scores,
-each with what prompt lookup finds after the root and it. Scores are hit rates learnt as the text goes.
+each with what prompt lookup finds after the root and it. Scores are hit rates learned as the text goes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import grow
 from forerun.drafters.ngram import NgramIndex
@@ -57,19 +57,19 @@ class LogitSpecSession(Session):
             found.sort(key=lambda child: -child[1])
         return found
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         """Note how lookup and runners-up did on what was committed, then rank the new ones."""
-        tokens, written = self.request.tokens, len(outcome.tokens)
+        tokens, written = self.request.tokens, len(result.tokens)
         if self._ranked_for == len(tokens) - written and written:
             for rank, token in enumerate(self._runners):
-                self._drafter.runners.note(rank, token == outcome.tokens[0])
+                self._drafter.runners.note(rank, token == result.tokens[0])
         for at in range(len(tokens) - written, len(tokens)):
             self._index.catch_up(tokens, at)
             length, where = self._index.find(tokens, at)
             if length:
                 self._drafter.lookup.note(length - 1, tokens[where] == tokens[at])
-        if outcome.rows is not None and written:
-            ids, _ = leading(outcome.rows[last_row(outcome)][: self._drafter.usable], _RUNNERS + 1)
+        if result.rows is not None and written:
+            ids, _ = leading(result.rows[last_row(result)][: self._drafter.usable], _RUNNERS + 1)
             self._runners = [token for token in ids.tolist() if token != tokens[-1]][:_RUNNERS]
             self._ranked_for = len(tokens)
 

@@ -13,8 +13,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import Growth
 from forerun.drafters.rates import Rates
@@ -90,28 +90,28 @@ class LookaheadSession(Session):
             self._pool.add(tokens[end - _GRAM], tuple(tokens[end - _GRAM + 1 : end]))
         self._read = len(tokens) + 1
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         """Take the target's answers after the window as the next window, and the runs they end into the pool."""
-        written = len(outcome.tokens)
-        if outcome.rows is None or not written:
+        written = len(result.tokens)
+        if result.rows is None or not written:
             return
-        draft, usable = outcome.draft, self._drafter.usable
+        draft, usable = result.draft, self._drafter.usable
         # The window is the branch proposed last.
         chain = draft.path_to(len(draft) - 1) if len(draft) else ()
         guesses = [draft.tokens[node] for node in chain]
-        answers = [int(outcome.rows[1 + node][:usable].argmax()) for node in chain]
+        answers = [int(result.rows[1 + node][:usable].argmax()) for node in chain]
         for first in range(len(guesses)):
             last = min(first + _GRAM - 2, len(guesses) - 1)
             self._pool.add(guesses[first], (*guesses[first + 1 : last + 1], answers[last]))
-        self._learn(outcome)
+        self._learn(result)
         # Guess i stands i + 1 tokens after the old root, and its answer one further on: later than all that was written.
         self._window = answers[max(0, written - 1) :]
         self._catch_up()
 
-    def _learn(self, outcome: Outcome) -> None:
-        rates, draft = self._drafter.rates, outcome.draft
+    def _learn(self, result: StepResult) -> None:
+        rates, draft = self._drafter.rates, result.draft
         node = ROOT
-        for token in outcome.tokens:
+        for token in result.tokens:
             children = draft.children(node)
             for rank, child in enumerate(children):
                 rates.note(min(rank, _PER_TOKEN), draft.tokens[child] == token)

@@ -22,10 +22,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.prefixes import Prefixes
-from forerun.core.protocols import KV, NOTHING, Borrower, Drafter, DraftSession, Feed, Floats, Model, ModelInfo, Needs
+from forerun.core.protocols import (
+    KV,
+    NOTHING,
+    Borrower,
+    Drafter,
+    DraftSession,
+    Floats,
+    ForwardInput,
+    Model,
+    ModelInfo,
+    Needs,
+)
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Continues, Session, SessionDrafter, unread
 from forerun.drafters.bridge import Reading, SameIds, Shared, Translation
 from forerun.drafters.head import Head, Widened
@@ -98,17 +109,17 @@ class ModelSession(Session):
         """Note that the KV has now read the text and `path`."""
         self._read += [*self.reading.tokens, *path][len(self._read) :]
 
-    def chunk(self, path: Sequence[int], size: int) -> Feed | None:
+    def chunk(self, path: Sequence[int], size: int) -> ForwardInput | None:
         """A pass that reads `size` tokens of a long text; None when what is left fits the pass that drafts."""
-        kv, forced = self.seek(path)
-        if len(forced) <= size:
+        kv, input_tokens = self.seek(path)
+        if len(input_tokens) <= size:
             return None
-        self._read += forced[:size]
-        return Feed(kv, forced[:size], logits=False)
+        self._read += input_tokens[:size]
+        return ForwardInput(kv, input_tokens[:size], logits=False)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         if self.helper is not None:
-            self.helper.observe(outcome)
+            self.helper.observe(result)
 
     def close(self) -> None:
         if not self._closed:
@@ -123,7 +134,7 @@ class Helper(Drafter, Continues, Protocol):
 
 
 class ModelDrafter(SessionDrafter[ModelSession]):
-    """Drafts with a smaller, older or more strongly quantised model of the target's vocabulary.
+    """Drafts with a smaller, older or more strongly quantized model of the target's vocabulary.
 
     target: what it drafts for. Padded vocabulary sizes may differ: ids that either side does not have are never
         proposed, and q has the target's width.
@@ -133,7 +144,7 @@ class ModelDrafter(SessionDrafter[ModelSession]):
     chunk: most tokens of a text that one pass reads.
     keep_prefixes: ended texts whose KV is kept for requests that start the same.
     helper: drafts for this model, at most `helped` tokens a pass.
-    head: for a model whose head covers some ids only (FR-Spec, 2502.14856), which; and how others are scored.
+    head: for a model whose head covers some ids only (FR-Spec, 2502.14856), which; and how others are output.
     borrows: go on from the target's KV, which the model must be able to read (`Borrower`), and read no text of its own.
     shared: for a model of another vocabulary, what the two share: it reads the text in its own tokens and draws among the
         shared ones alone (TLI, 2502.05202).
@@ -200,11 +211,11 @@ class ModelDrafter(SessionDrafter[ModelSession]):
         live = [plan for plan in plans if plan.open]
         self._catch_up(live)
         while live:
-            feeds = [plan.feed(ahead) for plan, ahead in zip(live, self._ahead(live), strict=True)]
-            with self.model.forward(feeds, self._needs) as scored:
+            inputs = [plan.feed(ahead) for plan, ahead in zip(live, self._ahead(live), strict=True)]
+            with self.model.forward(inputs, self._needs) as output:
                 for index, plan in enumerate(live):
-                    states = scored.hidden(index, -1) if self._needs.hidden else None
-                    scored.commit(index, plan.take(scored.logits(index), states))
+                    states = output.hidden(index, -1) if self._needs.hidden else None
+                    output.commit(index, plan.take(output.logits(index), states))
             live = [plan for plan in live if plan.open]
         return [plan.tree.draft(self.name) if len(plan.tree.tokens) else EMPTY for plan in plans]
 
@@ -243,10 +254,10 @@ class ModelDrafter(SessionDrafter[ModelSession]):
             chunks = [(plan, plan.session.chunk(plan.start, self._chunk)) for plan in waiting]
             waiting = [plan for plan, feed in chunks if feed is not None]
             if waiting:
-                feeds = [feed for _, feed in chunks if feed is not None]
-                with self.model.forward(feeds) as scored:
-                    for index in range(len(feeds)):
-                        scored.commit(index, ())
+                inputs = [feed for _, feed in chunks if feed is not None]
+                with self.model.forward(inputs) as output:
+                    for index in range(len(inputs)):
+                        output.commit(index, ())
 
     def close(self) -> None:
         self.prefixes.clear()

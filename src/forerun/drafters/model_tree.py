@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.noise import Domain, Stream, derive
-from forerun.core.protocols import Feed, Floats
+from forerun.core.protocols import Floats, ForwardInput
 from forerun.core.request import Request
 from forerun.core.sampling import belief, scores, softmax
 from forerun.drafters.growth import Growth
@@ -81,7 +81,7 @@ class Plan:
         levels = min(self._levels, tree.budget - 1) - depth
         return self._tokens_to(self._likely), max(0, min(most, levels))
 
-    def feed(self, ahead: Draft = EMPTY) -> Feed:
+    def feed(self, ahead: Draft = EMPTY) -> ForwardInput:
         """The next pass: read up to the nodes' deepest common ancestor, what lies between it and them, and `ahead`.
 
         ahead: what a helper proposed after the likeliest node.
@@ -102,8 +102,8 @@ class Plan:
             tuple(number[self.tree.parents[node]] for node in self._fed)
             + tuple(start if parent == ROOT else len(self._fed) + parent for parent in ahead.parents),
         )
-        kv, forced = self.session.seek(self._reads(self._anchor))
-        return Feed(kv, forced, draft)
+        kv, input_tokens = self.session.seek(self._reads(self._anchor))
+        return ForwardInput(kv, input_tokens, draft)
 
     def take(self, rows: Floats, states: Floats | None = None) -> list[int]:
         """Continue the open nodes with their logits `[1 + nodes, vocab]`; the nodes of the pass to be kept in the KV.

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.errors import UsageError
 
@@ -71,7 +71,7 @@ class NgramSession(Session):
         _, tokens = self._index.follow(self.request.tokens, path, budget)
         return Draft.chain(tokens, source="ngram") if tokens else EMPTY
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         self._index.catch_up(self.request.tokens)
 
 

@@ -15,7 +15,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from forerun.core.protocols import Drafter, ModelInfo
 from forerun.errors import CompositionError, ForerunError, UsageError
-from forerun.weights.tokenizer import Tokenizer
+from forerun.tokenizers.tokenizer import Tokenizer
 
 GROUP = "forerun.drafters"
 _PARTS = ("name", "needs", "open", "propose", "close")

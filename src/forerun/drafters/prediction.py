@@ -11,8 +11,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import grow
 from forerun.drafters.rates import Rates
@@ -100,7 +100,7 @@ class PredictionSession(Session):
             self._pointer = self._advance(self._pointer, tokens[first : end + 1])
         self._read = len(tokens)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         if self._expected:
             self._catch_up()
 

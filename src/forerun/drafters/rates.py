@@ -1,4 +1,4 @@
-"""Hit rates learnt as a drafter goes: how often a guess of a certain kind was right, whether it was proposed or not.
+"""Hit rates learned as a drafter goes: how often a guess of a certain kind was right, whether it was proposed or not.
 
 Each kind starts from a prior worth a few observations and forgets slowly, so a drafter's scores are about right from
 the first round and follow the text. Rates are shared by a drafter's sessions: they shape drafts, never the text.

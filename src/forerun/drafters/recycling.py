@@ -2,7 +2,7 @@
 
 Luo et al. (2408.08696). Every verified row updates it, those of rejected nodes too: they cost a pass and would be lost.
 The draft is a tree from the matrix, grown best-first under the budget instead of the paper's fixed template. A child's
-score is how often candidates of its rank and probability have come true, learnt from each committed pair of tokens.
+score is how often candidates of its rank and probability have come true, learned from each committed pair of tokens.
 The matrix is shared by all requests and can be kept on disk: at most `limit` rows of eight ids, under 2 MB.
 """
 
@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.kept import keep, set_aside, writing
-from forerun.core.outcome import Outcome
+from forerun.core.files import keep, set_aside, writing
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import grow
 from forerun.drafters.rates import Rates
@@ -170,20 +170,20 @@ class RecyclingSession(Session):
         found.sort(key=lambda child: -child[1])
         return found
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         """Learn how the matrix did on what was committed, then put in what the target said."""
-        if outcome.rows is None:
+        if result.rows is None:
             return
         matrix, ranks = self._drafter.matrix, self._drafter.ranks
-        before = outcome.forced[-1]
-        for token in outcome.tokens:
+        before = result.input_tokens[-1]
+        for token in result.tokens:
             row = matrix.get(before)
             if row is not None:
                 ranks.note(row, token)
             before = token
         usable = self._drafter.usable
-        for index, token in read_nodes(outcome):
-            ids, weights = leading(outcome.rows[index][:usable], WIDTH)
+        for index, token in read_nodes(result):
+            ids, weights = leading(result.rows[index][:usable], WIDTH)
             if len(ids):
                 matrix.put(token, ids.tolist(), (weights / weights.sum()).tolist())
 

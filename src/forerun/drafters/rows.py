@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import Floats
 from forerun.core.sampling import largest
+from forerun.core.step import StepResult
 
 # One in a million: ids further below the best are out of the question.
 _FAR = 14.0
@@ -42,15 +42,15 @@ def sureness(row: Floats, temperature: float) -> float:
     return 1.0 / float(np.exp(heated, out=heated).sum())
 
 
-def read_nodes(outcome: Outcome) -> Iterator[tuple[int, int]]:
+def read_nodes(result: StepResult) -> Iterator[tuple[int, int]]:
     """(row index, the token it follows) of every verified row of a round, rejected nodes too."""
-    if outcome.rows is None:
+    if result.rows is None:
         return
-    yield 0, outcome.forced[-1]
-    for node, token in enumerate(outcome.draft.tokens):
+    yield 0, result.input_tokens[-1]
+    for node, token in enumerate(result.draft.tokens):
         yield 1 + node, token
 
 
-def last_row(outcome: Outcome) -> int:
+def last_row(result: StepResult) -> int:
     """Index of the row from which the bonus came."""
-    return 1 + (outcome.path[-1] if outcome.path else ROOT)
+    return 1 + (result.path[-1] if result.path else ROOT)

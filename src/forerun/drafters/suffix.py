@@ -1,7 +1,7 @@
 """The suffix drafter: what followed the longest match of the text so far, in this text or in earlier requests.
 
 SuffixDecoding (2411.04975) and SAM-Decoding (2411.10666). The draft is a tree: below a place, each token that followed
-it has score count / total, times how often guesses from a match of that length have come true (learnt as the text
+it has score count / total, times how often guesses from a match of that length have come true (learned as the text
 goes, whether they were proposed or not). The tree grows best-first until the budget is used or nothing is likely to be
 reached; its depth is at most `stretch` times the match. Of the text's own match and those in the shared history, the
 one with the best first guess is unfolded; the text's own wins ties.
@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.kept import keep
-from forerun.core.outcome import Outcome
+from forerun.core.files import keep
 from forerun.core.request import Request
+from forerun.core.step import StepResult
 from forerun.drafters.automaton import START, SuffixAutomaton
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.growth import grow
@@ -52,7 +52,7 @@ def kind(source: int, length: int, count: int, total: int) -> int:
 
 
 class Guesses:
-    """Scores of guesses, learnt from the texts that went by."""
+    """Scores of guesses, learned from the texts that went by."""
 
     def __init__(self) -> None:
         # A longer match is a better guess; so is a continuation that never was another one.
@@ -72,7 +72,7 @@ class View:
         self._source, self.index, self._guesses = source, index, guesses
         self._first = _FIRST[source]
         self.match: Match = (START, 0)
-        # What followed the state looked at last: it is asked for again when the next token is learnt.
+        # What followed the state looked at last: it is asked for again when the next token is learned.
         self._looked = self._when = -1
         self._found: tuple[list[tuple[int, int, int]], int] = ([], 0)
 
@@ -183,7 +183,7 @@ class SuffixSession(Session):
         levels = max(1, int(self._drafter.stretch * length))
         return grow((state, length, levels), view.unfold, budget, "suffix", floor=self._drafter.floor)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         if not self._closed:
             self._catch_up()
 

@@ -1,7 +1,7 @@
 """Draft, verify, commit. Knows nothing about text, files, threads or which drafter it has.
 
 Invariant between rounds: a decoding request's KV has read all its tokens but the last (the root). There is no
-speculative mode: plain decoding is the empty draft, and a prompt chunk is a chain of forced tokens.
+speculative mode: plain decoding is the empty draft, and a prompt chunk is a chain of input_tokens tokens.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core import sampling
-from forerun.core.chance import RoundChance
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.outcome import Outcome, Seconds, Verdict
 from forerun.core.prefixes import Prefixes
-from forerun.core.protocols import KV, Answers, Chance, Controller, Drafter, Feed, Model, Scored, Verifier
+from forerun.core.protocols import KV, Answers, Controller, Drafter, ForwardInput, ForwardOutput, Model, Rng, Verifier
 from forerun.core.request import FinishReason, Request
+from forerun.core.rng import StepRng
 from forerun.core.scratch import Scratch
+from forerun.core.step import Seconds, StepResult, Verdict
 from forerun.engine.scheduler import Scheduler, Turn
 from forerun.errors import BackendError, PromptError
 
@@ -30,7 +30,7 @@ class Engine:
 
     max_sequences: requests live at once. prefill_rows: prompt tokens read in one pass, over all requests.
     keep_prefixes: ended texts whose KV is kept for requests that start the same (batch-invariant targets only).
-    chance: makes a round's randomness for rules that need it, from the request and the length of its text.
+    rng: makes a round's randomness for rules that need it, from the request and the length of its text.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class Engine:
         max_sequences: int = 8,
         prefill_rows: int = 256,
         keep_prefixes: int = 0,
-        chance: Callable[[Request, int], Chance] | None = None,
+        rng: Callable[[Request, int], Rng] | None = None,
     ) -> None:
         self.target = target
         self.drafter = drafter
         self.verifier = verifier
         self.controller = controller
-        self._chance = chance or (lambda request, root: RoundChance(request.noise, root))
+        self._chance = rng or (lambda request, root: StepRng(request.noise, root))
         self._scheduler = Scheduler(max_sequences, prefill_rows)
         self._scratch = Scratch()
         self._prefixes = Prefixes(keep_prefixes, target.info)
@@ -76,7 +76,7 @@ class Engine:
         request.wants_beliefs = self.verifier.wants_beliefs
         self._scheduler.add(request)
 
-    def step(self) -> list[Outcome]:
+    def step(self) -> list[StepResult]:
         """One round of all live requests. Requests that end are released; ask `request.finish_reason`.
 
         An exception (Ctrl-C, out of memory) rolls back what the pass had not committed; the next round reads the rest
@@ -91,27 +91,27 @@ class Engine:
         started = time.perf_counter()
         drafts = self._draft(turns)
         drafted = time.perf_counter()
-        feeds = [
-            Feed(_kv(turn.request), turn.forced, draft, logits=turn.decodes)
+        inputs = [
+            ForwardInput(_kv(turn.request), turn.input_tokens, draft, logits=turn.decodes)
             for turn, draft in zip(turns, drafts, strict=True)
         ]
-        with self.target.forward(feeds, self.drafter.needs) as scored:
-            settled = [self._settle(t, f, scored, i) for i, (t, f) in enumerate(zip(turns, feeds, strict=True))]
-            outcomes = [outcome for outcome in settled if outcome is not None]
+        with self.target.forward(inputs, self.drafter.needs) as output:
+            settled = [self._settle(t, f, output, i) for i, (t, f) in enumerate(zip(turns, inputs, strict=True))]
+            results = [result for result in settled if result is not None]
             verified = time.perf_counter()
             # Sessions look at rows of the pass, so they learn before it is left.
-            for outcome in outcomes:
-                if outcome.request.session is not None:
-                    outcome.request.session.observe(outcome)
+            for result in results:
+                if result.request.session is not None:
+                    result.request.session.observe(result)
         seconds = Seconds(drafted - started, verified - drafted, time.perf_counter() - verified)
-        outcomes = [replace(outcome, rows=None, hidden={}, seconds=seconds) for outcome in outcomes]
-        for outcome in outcomes:
-            outcome.request.stats.add(outcome)
-        self.controller.observe(outcomes)
+        results = [replace(result, rows=None, hidden={}, seconds=seconds) for result in results]
+        for result in results:
+            result.request.stats.add(result)
+        self.controller.observe(results)
         for turn in turns:
             if turn.request.finished:
                 self._close(turn.request)
-        return outcomes
+        return results
 
     def abort(self, request: Request, reason: FinishReason = "abort") -> None:
         """End a request now and release what it holds. Harmless when it has ended."""
@@ -150,14 +150,14 @@ class Engine:
             return EMPTY
         return draft.fit(nodes=min(budget, room), depth=depth, tree=info.tree)
 
-    def _settle(self, turn: Turn, feed: Feed, scored: Scored, index: int) -> Outcome | None:
+    def _settle(self, turn: Turn, feed: ForwardInput, output: ForwardOutput, index: int) -> StepResult | None:
         """Verify one feed and commit what it earned. A request whose logits are broken ends alone, uncommitted."""
         request, draft = turn.request, feed.draft
-        hidden = {layer: scored.hidden(index, layer) for layer in self.drafter.needs.hidden}
+        hidden = {layer: output.hidden(index, layer) for layer in self.drafter.needs.hidden}
         if not turn.decodes:
-            scored.commit(index, ())
-            return Outcome(request, turn.forced, decoded=False, hidden=hidden)
-        rows = scored.logits(index)
+            output.commit(index, ())
+            return StepResult(request, turn.input_tokens, decoded=False, hidden=hidden)
+        rows = output.logits(index)
         try:
             self._scratch.rewind()
             view = TargetView(request, draft, rows, self.target.info.usable_vocab, self._scratch)
@@ -165,14 +165,14 @@ class Engine:
         except BackendError as error:
             request.error, request.finish_reason = error, "error"
             return None
-        if isinstance(scored, Answers):
-            unasked = tuple(scored.unasked(index, 1 + node) for node in (ROOT, *verdict.path))
+        if isinstance(output, Answers):
+            unasked = tuple(output.unasked(index, 1 + node) for node in (ROOT, *verdict.path))
             verdict = replace(verdict, unasked=unasked)
         kept = self._append(request, draft, verdict, rows)
         path = verdict.path[: len(kept)]
         # The last token is the root, which KV has not read; a drafted one that ended the request need not be kept.
-        scored.commit(index, path if len(kept) > len(path) else path[:-1])
-        return Outcome(request, turn.forced, draft, path, kept, rows=rows, hidden=hidden, verdict=verdict)
+        output.commit(index, path if len(kept) > len(path) else path[:-1])
+        return StepResult(request, turn.input_tokens, draft, path, kept, rows=rows, hidden=hidden, verdict=verdict)
 
     def _append(self, request: Request, draft: Draft, verdict: Verdict, rows: NDArray[np.float32]) -> tuple[int, ...]:
         """Commit the verdict's tokens one by one, up to the one that ends the request."""

@@ -15,10 +15,10 @@ from forerun.core.request import Request
 
 @dataclass(frozen=True)
 class Turn:
-    """One request's part in a pass: the committed tokens it feeds, and whether the last of them is the root."""
+    """One request's part in a pass: the committed tokens it inputs, and whether the last of them is the root."""
 
     request: Request
-    forced: tuple[int, ...]
+    input_tokens: tuple[int, ...]
     decodes: bool
 
 

@@ -1,7 +1,7 @@
 """The catalogue: models that have a name here, where their bytes come from, and what those bytes must be.
 
 Every part and every joined file is pinned by size and SHA-256, so it does not matter which index or mirror serves it.
-Some of the packages carry no licence metadata of their own; `licence` is that of the weights inside, as published by
+Some of the packages carry no license metadata of their own; `license` is that of the weights inside, as published by
 their makers under `origin`.
 """
 
@@ -40,7 +40,7 @@ class Entry:
     file: str
     size: int
     sha256: str
-    licence: str
+    license: str
     origin: str
     parts: tuple[Part, ...]
     pairs_with: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ CATALOGUE: tuple[Entry, ...] = (
         file="SmolLM2-135M-Instruct.Q4_1.gguf",
         size=98_362_432,
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         origin="HuggingFaceTB/SmolLM2-135M-Instruct",
         aliases=("smollm2", "smollm2-135m-instruct"),
         parts=_parts(
@@ -139,7 +139,7 @@ CATALOGUE: tuple[Entry, ...] = (
         file="Qwen2.5-Coder-1.5B-Instruct.Q4_K_M.gguf",
         size=1_117_320_768,
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         origin="Qwen/Qwen2.5-Coder-1.5B-Instruct",
         pairs_with=("qwen2.5-coder-0.5b",),
         aliases=("qwen2.5-coder", "qwen2.5-coder-1.5b-instruct"),
@@ -153,7 +153,7 @@ CATALOGUE: tuple[Entry, ...] = (
         file="Qwen2.5-Coder-0.5B-Instruct.Q4_K_M.gguf",
         size=491_400_064,
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
-        licence="Apache-2.0",
+        license="Apache-2.0",
         origin="Qwen/Qwen2.5-Coder-0.5B-Instruct",
         pairs_with=("qwen2.5-coder-1.5b",),
         aliases=("qwen2.5-coder-0.5b-instruct",),
@@ -167,7 +167,7 @@ CATALOGUE: tuple[Entry, ...] = (
         file="gemma-3-270m.Q4_K_M.gguf",
         size=253_113_024,
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
-        licence="Gemma",
+        license="Gemma",
         origin="google/gemma-3-270m",
         aliases=("gemma-3-270m", "gemma3"),
         terms=GEMMA_TERMS,

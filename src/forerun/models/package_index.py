@@ -226,8 +226,8 @@ def _parse_page(body: bytes, kind: str, base: str) -> list[IndexFile]:
 
 def _is_wheel_of(filename: str, package: str, version: str) -> bool:
     fields = filename.removesuffix(".whl").split("-")
-    normalised = re.sub(r"[-_.]+", "-", fields[0]).lower()
-    return filename.endswith("-none-any.whl") and normalised == package and fields[1:2] == [version]
+    normalized = re.sub(r"[-_.]+", "-", fields[0]).lower()
+    return filename.endswith("-none-any.whl") and normalized == package and fields[1:2] == [version]
 
 
 def _http_error(what: str, error: urllib.error.HTTPError) -> Exception:

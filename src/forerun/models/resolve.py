@@ -17,7 +17,7 @@ def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = No
     """Path of a GGUF file, or of a folder with config.json, that `name_or_path` stands for.
 
     In this order: a name of the catalogue (fetched on first use when `pull`), a path, a repository of the hub
-    (`org/name`, `org/name:FILE.gguf`). Write `./name` for a path that is spelt like a name.
+    (`org/name`, `org/name:FILE.gguf`). Write `./name` for a path that is spelled like a name.
 
     Raises UnknownModelError, ModelFileError (missing, damaged, tampered, not a model) and FetchError.
     """
@@ -35,7 +35,7 @@ def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = No
     path = Path(name).expanduser()
     if os.path.lexists(path):
         return _local(path)
-    if _spelt_like_path(name):
+    if _spelled_like_path(name):
         raise ModelFileError(f"no file or folder {name}; check the path")
     reference = HubReference.parse(name)
     if reference is None:
@@ -85,6 +85,6 @@ def _folder(path: Path) -> Path:
     raise ModelFileError(f"{path} is a folder without config.json; give a .gguf file or a Hugging Face model folder")
 
 
-def _spelt_like_path(name: str) -> bool:
+def _spelled_like_path(name: str) -> bool:
     looks = name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or "\\" in name or name.count("/") > 1
     return looks or Path(name).is_absolute() or (name.lower().endswith(".gguf") and ":" not in name)

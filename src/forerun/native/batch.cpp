@@ -139,24 +139,24 @@ void Batch::run(std::int64_t first, std::int64_t last, const std::function<void(
 void Batch::embed() {
   const std::size_t width = std::size_t(shape_.width);
   each_row(width, [&](std::size_t r) {
-    dequantise_row(model_.embed, std::size_t(rows_[r].feed->tokens[rows_[r].index]), x_ + r * width);
+    dequantize_row(model_.embed, std::size_t(rows_[r].feed->tokens[rows_[r].index]), x_ + r * width);
     if (shape_.embed_scale != 1.0f) model_.kernels->scale(x_ + r * width, shape_.embed_scale, width);
   });
 }
 
-void Batch::normalise(const float* x, const Vector& weight, float* out, bool quantise) {
+void Batch::normalize(const float* x, const Vector& weight, float* out, bool quantize) {
   const std::size_t width = std::size_t(shape_.width);
-  if (quantise) model_.activations.reset(count(), width);
+  if (quantize) model_.activations.reset(count(), width);
   each_row(2 * width, [&](std::size_t r) {
     model_.kernels->rms_norm(x + r * width, weight.data(), shape_.norm_eps, width, out + r * width);
-    if (quantise) quantise_row(*model_.linear, out + r * width, r, model_.activations);
+    if (quantize) quantize_row(*model_.linear, out + r * width, r, model_.activations);
   });
 }
 
-// x is read by dense weights, the quantised rows by the others.
+// x is read by dense weights, the quantized rows by the others.
 void Batch::product(const LinearTask* tasks, std::size_t size, const float* x, std::size_t cols) {
   Input input;
-  input.quantised = &model_.activations;
+  input.quantized = &model_.activations;
   input.x = x;
   input.x_stride = cols;
   input.rows = count();
@@ -179,7 +179,7 @@ void Batch::layer(std::size_t index) {
   const Layer& layer = model_.layers[index];
   const std::size_t n = count(), q_size = std::size_t(shape_.q_size()), kv_size = std::size_t(shape_.kv_size());
   float *q = model_.q.floats(n * q_size), *k = model_.k.floats(n * kv_size), *v = model_.v.floats(n * kv_size);
-  normalise(x_, layer.attn_norm, h_, true);
+  normalize(x_, layer.attn_norm, h_, true);
   const LinearTask tasks[] = {{&layer.q, q, q_size, data_or_null(layer.q_bias), false},
                               {&layer.k, k, kv_size, data_or_null(layer.k_bias), false},
                               {&layer.v, v, kv_size, data_or_null(layer.v_bias), false}};
@@ -269,7 +269,7 @@ void Batch::attend(std::size_t index) {
         model_.kernels->combine(from, segments, queries * part, dim, head_dim, out + head * head_dim);
       }
     }
-    quantise_row(*model_.linear, out, r, model_.activations);
+    quantize_row(*model_.linear, out, r, model_.activations);
   });
 }
 
@@ -277,13 +277,13 @@ void Batch::feed_forward(std::size_t index) {
   const Layer& layer = model_.layers[index];
   const std::size_t n = count(), ffn = std::size_t(shape_.ffn);
   float *gate = model_.gate.floats(n * ffn), *up = model_.up.floats(n * ffn);
-  normalise(x_, layer.ffn_norm, h_, true);
+  normalize(x_, layer.ffn_norm, h_, true);
   const LinearTask tasks[] = {{&layer.gate, gate, ffn, nullptr, false}, {&layer.up, up, ffn, nullptr, false}};
   product(tasks, 2, h_, std::size_t(shape_.width));
   model_.activations.reset(n, ffn);
   each_row(4 * ffn, [&](std::size_t r) {
     (shape_.gelu ? model_.kernels->gelu_gate : model_.kernels->silu_gate)(gate + r * ffn, up + r * ffn, ffn);
-    quantise_row(*model_.linear, gate + r * ffn, r, model_.activations);
+    quantize_row(*model_.linear, gate + r * ffn, r, model_.activations);
   });
   residual(layer.down, nullptr, layer.post_ffn_norm, gate, ffn);
 }
@@ -328,11 +328,11 @@ void Batch::output() {
   const bool last_hidden = asked_for(-1);
   if (wanted.empty() && !last_hidden) return;
   if (last_hidden) {
-    normalise(x_, model_.norm, h_, false);
+    normalize(x_, model_.norm, h_, false);
     keep_hidden(-1, h_);
   }
   if (wanted.empty()) return;
-  // Rows that want logits are neighbours in the buffer of logits, since both go in order of rows.
+  // Rows that want logits are neighbors in the buffer of logits, since both go in order of rows.
   const std::int64_t first = rows_[wanted[0]].logits;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     float* to = h_ + i * width;
@@ -340,10 +340,10 @@ void Batch::output() {
     if (!std::all_of(to, to + width, [](float f) { return std::isfinite(f); }))
       throw PassError("the model computed something that is not a number: the file may be damaged, get it again");
   }
-  quantise_rows(*model_.linear, h_, width, wanted.size(), width, model_.activations, model_.pool);
+  quantize_rows(*model_.linear, h_, width, wanted.size(), width, model_.activations, model_.pool);
   LinearTask task{&model_.output(), logits_ + std::size_t(first) * outputs, outputs, nullptr, false};
   Input input;
-  input.quantised = &model_.activations;
+  input.quantized = &model_.activations;
   input.x = h_;
   input.x_stride = width;
   input.rows = wanted.size();

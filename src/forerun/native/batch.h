@@ -77,7 +77,7 @@ class Batch {
   void output();
 
   template <class F> void each_row(std::size_t cost, F f);
-  void normalise(const float* x, const Vector& weight, float* out, bool quantise);
+  void normalize(const float* x, const Vector& weight, float* out, bool quantize);
   void product(const LinearTask* tasks, std::size_t count, const float* x, std::size_t cols);
   void residual(const PackedMatrix& weights, const Vector* bias, const Vector& post_norm, const float* x, std::size_t cols);
 };

@@ -138,7 +138,7 @@ int main(int argc, char** argv) {
     for (std::size_t g = 0; g < groups.size(); g++) {
       const std::size_t in = groups[g][0].in;
       const double start = now();
-      quantise_rows(kernels, x.data(), in, n, in, act, pool);
+      quantize_rows(kernels, x.data(), in, n, in, act, pool);
       LinearTask tasks[4];
       for (std::size_t i = 0; i < groups[g].size(); i++)
         tasks[i] = {&weights[g][i], out.data() + i * n * longest, groups[g][i].out, nullptr, false};

@@ -159,12 +159,12 @@ NB_MODULE(_core, m) {
   m.def("pack_into", [](std::uint32_t kind, std::size_t rows, std::size_t columns, Bytes data, WritableBytes destination) {
     PackedMatrix::pack_into(kind_of(kind), rows, columns, data.data(), data.size(), destination.data(), destination.size());
   }, "kind"_a, "rows"_a, "columns"_a, "data"_a.noconvert(), "destination"_a.noconvert());
-  m.def("quantise", [](Floats values, std::size_t rows, std::size_t columns, bool eight_bits, WritableBytes destination) {
+  m.def("quantize", [](Floats values, std::size_t rows, std::size_t columns, bool eight_bits, WritableBytes destination) {
     const Kind kind = eight_bits ? Kind::Q8_0 : Kind::Q4_1;
     if (rows == 0 || values.size() / rows != columns || values.size() % rows != 0 || destination.size() / rows != row_bytes(kind, columns) ||
         destination.size() % rows != 0)
       throw std::invalid_argument("sizes do not fit");
-    (eight_bits ? quantise_w8 : quantise_w4)(values.data(), rows, columns, destination.data());
+    (eight_bits ? quantize_w8 : quantize_w4)(values.data(), rows, columns, destination.data());
   }, "values"_a.noconvert(), "rows"_a, "columns"_a, "eight_bits"_a, "destination"_a.noconvert());
 
   nb::class_<PackedMatrix>(m, "PackedMatrix")
@@ -178,7 +178,7 @@ NB_MODULE(_core, m) {
       .def("row", [](const PackedMatrix& w, std::size_t row) {
         if (row >= w.rows()) throw nb::index_error("no such row");
         auto values = std::make_shared<std::vector<float>>(w.cols());
-        dequantise_row(w, row, values->data());
+        dequantize_row(w, row, values->data());
         return rows_view(values->data(), 1, std::int64_t(w.cols()), values);
       }, "row"_a);
 

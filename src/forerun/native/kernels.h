@@ -108,9 +108,9 @@ struct Rows {
 };
 
 struct LinearKernels {
-  // Quantises one row (cols floats): group g's fields go to `to + g * tile_rows * record_bytes`, as row `index` of its tile. Groups
+  // Quantizes one row (cols floats): group g's fields go to `to + g * tile_rows * record_bytes`, as row `index` of its tile. Groups
   // whose peak is more than `outlier` times the mean of the row's peaks get second digits, and their byte of `wide` is set.
-  void (*quantise_row)(const float* x, size_t cols, float outlier, uint8_t* to, uint8_t* wide, size_t index, size_t tile_rows);
+  void (*quantize_row)(const float* x, size_t cols, float outlier, uint8_t* to, uint8_t* wide, size_t index, size_t tile_rows);
   void (*linear_blocks)(const BlockTask* task, const Rows* rows, size_t begin, size_t end);
   // `rounds` times 1024 dot products of 64 int8 and nothing else; returns a value that depends on all of them.
   int (*integer_peak)(size_t rounds);

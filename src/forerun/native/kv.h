@@ -1,7 +1,7 @@
 // The KV cache: pages of 64 positions that hold every layer, counted by reference, and the sequences made of them.
 //
 // A page holds, for each layer and KV head, K transposed ([dim][64], after RoPE) and then V ([64][dim]): one load then
-// brings 16 neighbouring positions of one dimension of K, and 16 dimensions of one position of V. `dim` is the head's
+// brings 16 neighboring positions of one dimension of K, and 16 dimensions of one position of V. `dim` is the head's
 // size rounded up to 16; the padding is zero. With fp16, the largest magnitudes of each position's K and V follow (64
 // floats each): attention turns both into integers.
 #pragma once

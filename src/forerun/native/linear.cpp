@@ -173,7 +173,7 @@ PackedMatrix PackedMatrix::view(const std::uint8_t* blob, std::size_t bytes) {
   return m;
 }
 
-void dequantise_row(const PackedMatrix& w, std::size_t row, float* out) {
+void dequantize_row(const PackedMatrix& w, std::size_t row, float* out) {
   if (row >= w.rows()) throw std::out_of_range("row " + std::to_string(row) + " of a matrix with " + std::to_string(w.rows()));
   unpack_channel(w.kind(), w.block(row / 16), w.meta_bytes(), w.cols(), row % 16, out);
 }
@@ -195,20 +195,20 @@ void Activations::reset(std::size_t rows, std::size_t cols) {
   wide_.assign(tiles_ * groups_, 0);
 }
 
-void quantise_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to) {
+void quantize_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to) {
   std::size_t tile = to.rows() ? (row * to.tiles() + to.tiles() - 1) / to.rows() : 0;
   while (tile > 0 && to.tile_begin(tile) > row) tile--;
   while (to.tile_begin(tile + 1) <= row) tile++;
   const std::size_t begin = to.tile_begin(tile);
-  kernels.quantise_row(x, to.cols(), to.outlier(), to.tile_data(tile), to.wide(tile), row - begin, to.tile_begin(tile + 1) - begin);
+  kernels.quantize_row(x, to.cols(), to.outlier(), to.tile_data(tile), to.wide(tile), row - begin, to.tile_begin(tile + 1) - begin);
 }
 
-void quantise_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to,
+void quantize_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to,
                    Pool& pool) {
   to.reset(rows, cols);
   const std::size_t grain = 1 + 16384 / (cols + 1);  // a region costs about as much as this many columns
   pool.run(rows, grain, [&](std::size_t begin, std::size_t end, unsigned) {
-    for (std::size_t r = begin; r < end; r++) quantise_row(kernels, x + r * stride, r, to);
+    for (std::size_t r = begin; r < end; r++) quantize_row(kernels, x + r * stride, r, to);
   });
 }
 
@@ -219,8 +219,8 @@ void check(const LinearTask& t, const Input& input) {
   if (t.out_stride < t.weights->rows() && input.rows > 1) throw std::invalid_argument("the output's rows overlap");
   if (kind_dense(t.weights->kind())) {
     if (!input.x || (input.rows > 1 && input.x_stride < t.weights->cols())) throw std::invalid_argument("dense weights need rows of floats");
-  } else if (!input.quantised || input.quantised->rows() != input.rows || input.quantised->cols() != t.weights->cols()) {
-    throw std::invalid_argument("quantised weights need quantised rows of " + std::to_string(t.weights->cols()) + " columns");
+  } else if (!input.quantized || input.quantized->rows() != input.rows || input.quantized->cols() != t.weights->cols()) {
+    throw std::invalid_argument("quantized weights need quantized rows of " + std::to_string(t.weights->cols()) + " columns");
   }
 }
 
@@ -231,7 +231,7 @@ void linear_blocks(const LinearKernels& kernels, const LinearTask& t, const Inpu
   BlockTask task{static_cast<std::uint32_t>(w.kind()), w.block(0), w.block_bytes(), w.meta_bytes(), w.rows(), w.cols(), w.cols() / 32,
                  t.out, t.out_stride, t.bias, t.add};
   Rows rows{nullptr, nullptr, (input.rows + max_tile - 1) / max_tile, input.rows, input.x, input.x_stride};
-  if (input.quantised) rows.tiles = input.quantised->data(), rows.wide = input.quantised->wide();
+  if (input.quantized) rows.tiles = input.quantized->data(), rows.wide = input.quantized->wide();
   kernels.linear_blocks(&task, &rows, begin, end);
 }
 

@@ -62,12 +62,12 @@ class PackedMatrix {
   std::shared_ptr<std::uint8_t> owned_;
 };
 
-// Row `row` as fp32, bit for bit what GGUF's reference dequantiser gives. `out` has cols floats.
-void dequantise_row(const PackedMatrix& weights, std::size_t row, float* out);
+// Row `row` as fp32, bit for bit what GGUF's reference dequantizer gives. `out` has cols floats.
+void dequantize_row(const PackedMatrix& weights, std::size_t row, float* out);
 
-// Quantise at load: fp32 rows [rows, cols] (cols a multiple of 32) to GGUF rows of the kind given (Q8_0 for w8, Q4_1 for w4).
-void quantise_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
-void quantise_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
+// Quantize at load: fp32 rows [rows, cols] (cols a multiple of 32) to GGUF rows of the kind given (Q8_0 for w8, Q4_1 for w4).
+void quantize_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
+void quantize_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out);
 
 // Rows of activations as int8 with one fp32 scale per group of 32, in tiles of at most max_tile rows (kernels.h has the layout).
 // Groups whose peak stands out among the row's keep a second int8. Reused between calls; columns are padded with zeros to a
@@ -95,9 +95,9 @@ class Activations {
   std::vector<std::uint8_t> storage_, wide_;
 };
 
-// What a product reads: the quantised rows for quantised weights, the floats for dense ones. Either may be absent if no task needs it.
+// What a product reads: the quantized rows for quantized weights, the floats for dense ones. Either may be absent if no task needs it.
 struct Input {
-  const Activations* quantised = nullptr;
+  const Activations* quantized = nullptr;
   const float* x = nullptr;    // [rows, x_stride]
   std::size_t x_stride = 0;
   std::size_t rows = 0;
@@ -115,14 +115,14 @@ struct LinearTask {
 // The table of an instruction set (kernels.h). Throws std::invalid_argument if it is not supported here.
 const LinearKernels& linear_kernels(Isa isa);
 
-// Quantises one row (to.cols() floats) into its place; different rows may be quantised by different threads.
-void quantise_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to);
+// Quantizes one row (to.cols() floats) into its place; different rows may be quantized by different threads.
+void quantize_row(const LinearKernels& kernels, const float* x, std::size_t row, Activations& to);
 
 // Channels [16 * begin, 16 * end) of one product for all rows, by the calling thread: for regions that fuse several steps.
 void linear_blocks(const LinearKernels& kernels, const LinearTask& task, const Input& input, std::size_t begin, std::size_t end);
 
-// Resets `to` and quantises rows of x [rows, stride].
-void quantise_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to, Pool& pool);
+// Resets `to` and quantizes rows of x [rows, stride].
+void quantize_rows(const LinearKernels& kernels, const float* x, std::size_t stride, std::size_t rows, std::size_t cols, Activations& to, Pool& pool);
 
 // All products of tasks that share an input, in one parallel region. Throws std::invalid_argument if shapes do not fit.
 void linear(const LinearKernels& kernels, const LinearTask* tasks, std::size_t count, const Input& input, Pool& pool);

@@ -195,7 +195,7 @@ void pack_dense(std::size_t width, const std::uint8_t* data, std::size_t row_str
     for (std::size_t k = 0; k < cols; k++) std::memcpy(block + (16 * k + c) * width, data + c * row_stride + k * width, width);
 }
 
-// Scale and minimum of column k's group, as the reference dequantiser computes them (each product rounded to fp32).
+// Scale and minimum of column k's group, as the reference dequantizer computes them (each product rounded to fp32).
 void scale_at(Scales scales, const std::uint8_t* meta, std::size_t lane, std::size_t k, float* scale, float* minimum) {
   const std::size_t g = k / 32, in = g % 8;
   const std::uint8_t* m = meta + (scales == Scales::half || scales == Scales::half_min ? scale_bytes(scales, g) : scale_bytes(scales, g / 8 * 8));
@@ -292,9 +292,9 @@ void unpack_channel(Kind kind, const std::uint8_t* block, std::size_t meta_bytes
   }
 }
 
-// --- quantising at load ----------------------------------------------------------------------------------------------------------------
+// --- quantizing at load ----------------------------------------------------------------------------------------------------------------
 
-void quantise_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out) {
+void quantize_w8(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out) {
   if (cols % 32) throw std::invalid_argument("w8 needs a multiple of 32 columns, not " + std::to_string(cols));
   for (std::size_t n = 0; n < rows * cols / 32; n++, x += 32, out += 34) {
     float top = 0;
@@ -348,7 +348,7 @@ Affine refit(const float* x, const Affine& a) {
 
 }  // namespace
 
-void quantise_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out) {
+void quantize_w4(const float* x, std::size_t rows, std::size_t cols, std::uint8_t* out) {
   if (cols % 32) throw std::invalid_argument("w4 needs a multiple of 32 columns, not " + std::to_string(cols));
   for (std::size_t n = 0; n < rows * cols / 32; n++, x += 32, out += 20) {
     float low = x[0], high = x[0];

@@ -14,7 +14,7 @@ from typing import Any
 
 from forerun.errors import PromptError
 from forerun.text.sandbox import Sandboxed
-from forerun.weights.tokenizer import Tokenizer
+from forerun.tokenizers.tokenizer import Tokenizer
 
 Message = Mapping[str, Any]
 _TEXT_PARTS = ("text", "input_text", "output_text")
@@ -55,7 +55,7 @@ class ChatTemplate:
         """
         given = {
             "documents": None,
-            "messages": normalised(messages),
+            "messages": normalized(messages),
             "tools": list(tools) if tools else None,
             "add_generation_prompt": add_generation_prompt,
         }
@@ -73,7 +73,7 @@ class ChatTemplate:
 
         special: read the strings of control tokens as tokens in users' and tools' messages too.
         """
-        clean = normalised(messages)
+        clean = normalized(messages)
         hidden = _Hidden(self._tokenizer, clean)
         if special or not hidden.found:
             return self._tokenizer.encode(self.render(clean, tools=tools, **variables), special=True, add_bos=False)
@@ -128,7 +128,7 @@ def prompt_ids(
     """
     if template is not None or tokenizer.chat_template is not None:
         return (template or ChatTemplate(tokenizer)).encode(messages, tools=tools, **variables)
-    plain = normalised(messages)
+    plain = normalized(messages)
     if len(plain) != 1 or plain[0]["role"] != "user" or tools:
         raise PromptError(
             "the model has no chat template (it is a base model), so it takes one user message and no system prompt, "
@@ -137,7 +137,7 @@ def prompt_ids(
     return tokenizer.encode(str(plain[0]["content"]))
 
 
-def normalised(messages: Sequence[Message]) -> list[dict[str, Any]]:
+def normalized(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as every template can read them: content is a string, tool-call arguments are objects.
 
     Raises PromptError that names the message.

@@ -1,12 +1,12 @@
-"""From tokens to text that can be shown: detokenised piece by piece, ended by end tokens and stop strings."""
+"""From tokens to text that can be shown: detokenized piece by piece, ended by end tokens and stop strings."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from forerun.text.detokenise import Detokeniser
+from forerun.text.detokenizer import Detokenizer
 from forerun.text.stops import StopScanner
-from forerun.weights.tokenizer import Tokenizer
+from forerun.tokenizers.tokenizer import Tokenizer
 
 
 class TextStream:
@@ -16,7 +16,7 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: Tokenizer, stops: Sequence[str], ends: frozenset[int]) -> None:
-        self._detokeniser = Detokeniser(tokenizer, continues=True)
+        self._detokenizer = Detokenizer(tokenizer, continues=True)
         self._scanner = StopScanner(stops)
         self._ends = ends
         self._pieces: list[str] = []
@@ -30,7 +30,7 @@ class TextStream:
 
     def push(self, token: int) -> bool:
         """Add a token; true when it completed a stop string."""
-        piece = "" if token in self._ends else self._scanner.push(self._detokeniser.push(token))
+        piece = "" if token in self._ends else self._scanner.push(self._detokenizer.push(token))
         self._release(piece)
         return self._scanner.stopped
 
@@ -38,7 +38,7 @@ class TextStream:
         """Release what was held back: no token follows. Calling it again does nothing."""
         if not self._finished:
             self._finished = True
-            tail = self._scanner.push(self._detokeniser.finish()) + self._scanner.finish()
+            tail = self._scanner.push(self._detokenizer.finish()) + self._scanner.finish()
             if tail:
                 self._text.append(tail)
                 self._pieces = [*self._pieces[:-1], (self._pieces or [""])[-1] + tail]

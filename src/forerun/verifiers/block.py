@@ -20,36 +20,36 @@ from __future__ import annotations
 from typing import Any
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
-from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
+from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 
 
 class Block:
-    """Accepts the longest part of a chain whose joint test succeeds; trees go to its generalisation, traversal."""
+    """Accepts the longest part of a chain whose joint test succeeds; trees go to its generalization, traversal."""
 
     name = "block"
     exact = True
     shares_noise = False
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         if draft.q is None or all(q is None for q in draft.q):
-            return Rejection().verify(draft, target, chance)
+            return Rejection().verify(draft, target, rng)
         if not draft.is_chain:
-            return Traversal().verify(draft, target, chance)
+            return Traversal().verify(draft, target, rng)
         laws = [target.law(node) for node in range(ROOT, len(draft))]
         proposals = [proposal(draft, node, laws[0]) for node in range(len(draft))]
         weights = joint_weights(draft, laws, proposals)
-        if chance.flip(weights[-1]):
-            return Verdict(tuple(range(len(draft))), chance.draw(laws[-1]))
+        if rng.accept(weights[-1]):
+            return Verdict(tuple(range(len(draft))), rng.sample(laws[-1]))
         for kept in reversed(range(len(draft))):
             p, q, w = laws[kept], proposals[kept], weights[kept]
             left = excess(w * p, q)
-            if kept == 0 or chance.flip(stopping(w, left.sum())):
-                return Verdict(tuple(range(kept)), chance.draw(normalised(left, p)))
+            if kept == 0 or rng.accept(stopping(w, left.sum())):
+                return Verdict(tuple(range(kept)), rng.sample(normalized(left, p)))
         raise AssertionError("the root always succeeds")
 
 

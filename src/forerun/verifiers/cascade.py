@@ -18,11 +18,11 @@ import numpy as np
 
 from forerun.core.draft import ROOT, Draft
 from forerun.core.mixtures import RULES, Mixture
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target, Verifier
+from forerun.core.protocols import Rng, Target, Verifier
 from forerun.core.scratch import Scratch
+from forerun.core.step import Verdict
 from forerun.errors import CompositionError
-from forerun.verifiers.laws import Law, differs, one_hot, total_variation
+from forerun.verifiers.distributions import Law, differs, one_hot, total_variation
 from forerun.verifiers.rejection import Rejection
 
 __all__ = ["RULES", "Cascade"]
@@ -54,17 +54,17 @@ class Cascade:
                 f"a cascade cannot run on {self.within.name}; use rejection, block, traversal or kseq within it."
             )
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         self._scratch.rewind()
         mixed = _Mixed(self.mixture, draft, target, self._scratch)
-        verdict = self.within.verify(draft, mixed, chance)
+        verdict = self.within.verify(draft, mixed, rng)
         path, bonus = verdict.path, verdict.bonus
         if path and mixed.ends_at(path[-1]):
             path, bonus = path[:-1], draft.tokens[path[-1]]
         overridden, lost = [], []
         for node, token in zip((ROOT, *path), (*(draft.tokens[n] for n in path), bonus), strict=True):
             p, pi = target.law(node), mixed.law(node)
-            overridden.append(p is not pi and differs(p, pi, token, chance))
+            overridden.append(p is not pi and differs(p, pi, token, rng))
             lost.append(mixed.lost(node))
         return Verdict(path, bonus, tuple(overridden), tuple(lost))
 

@@ -6,15 +6,15 @@ Plain decoding calls the same `choose` with the same noise, which is a pure func
 the tokens emitted are those that plain decoding emits, one for one: the draft only decides how many passes it takes.
 Temperature 0 is the case without noise, greedy verification.
 
-With a drafter that races on the same G, the chance of agreement lies between (1 - TV) / (1 + TV) and 1 - TV, TV the
+With a drafter that races on the same G, the rng of agreement lies between (1 - TV) / (1 + TV) and 1 - TV, TV the
 total variation between p and q (Gumbel coupling; Daliri, Musco and Suresh, 2408.07978).
 """
 
 from __future__ import annotations
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
 
 
 class Keyed:
@@ -25,7 +25,7 @@ class Keyed:
     shares_noise = True
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
-from forerun.verifiers.laws import Law, acceptance, normalised, same
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
+from forerun.verifiers.distributions import Law, acceptance, normalized, same
 from forerun.verifiers.rejection import try_children
 
 # Leaves rho within 1e-6 k of the least one, and acceptance as near to the best; each halving looks at all undecided tokens.
@@ -40,32 +40,32 @@ class KSeq:
     shares_noise = False
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
             p = target.law(node)
             q = _shared_q(draft, node)
             if q is None:
-                accepted, left = try_children(draft, node, p, chance)
+                accepted, left = try_children(draft, node, p, rng)
             else:
-                accepted, left = _try_alike(draft, node, p, q, chance)
+                accepted, left = _try_alike(draft, node, p, q, rng)
             if accepted is None:
-                return Verdict(tuple(path), chance.draw(left))
+                return Verdict(tuple(path), rng.sample(left))
             path.append(accepted)
             node = accepted
 
 
-def _try_alike(draft: Draft, node: int, p: Law, q: Law, chance: Chance) -> tuple[int | None, Law]:
+def _try_alike(draft: Draft, node: int, p: Law, q: Law, rng: Rng) -> tuple[int | None, Law]:
     children = draft.children(node)
     rho = division_factor(p, q, len(children))
     for child in children:
         token = draft.tokens[child]
-        if chance.flip(acceptance(p[token] / rho, q[token])):
+        if rng.accept(acceptance(p[token] / rho, q[token])):
             return child, p
     taken = np.minimum(q, p / rho)
     emitted = taken * _per_unit(taken.sum(), len(children))
-    return None, normalised(np.maximum(p - emitted, 0), p)
+    return None, normalized(np.maximum(p - emitted, 0), p)
 
 
 def division_factor(p: Law, q: Law, k: int) -> Any:

@@ -4,7 +4,7 @@ Chains (Leviathan et al. 2211.17192; Chen et al. 2302.01318): accept x ~ q with 
 first refusal draw from norm((p - q)+) and stop; after full acceptance draw one more from p.
 
 Trees (SpecInfer, 2305.09781; without replacement, Sequoia, 2402.12374): at each node try the children in order. Accept
-child t with min(1, p(t) / q(t)) and go there, else p <- norm((p - q)+); without replacement q(t) <- 0, renormalised.
+child t with min(1, p(t) / q(t)) and go there, else p <- norm((p - q)+); without replacement q(t) <- 0, renormalized.
 When no child is left draw from what p has become.
 
 Why it is exact. One test emits x with q(x) min(1, p(x) / q(x)) = min(p(x), q(x)) and otherwise, with probability
@@ -16,9 +16,9 @@ deterministic proposal is the case of a one-hot q. Expected tokens of a chain: (
 from __future__ import annotations
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
-from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
+from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
 
 
 class Rejection:
@@ -29,23 +29,23 @@ class Rejection:
     shares_noise = False
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
-            accepted, law = try_children(draft, node, target.law(node), chance)
+            accepted, law = try_children(draft, node, target.law(node), rng)
             if accepted is None:
-                return Verdict(tuple(path), chance.draw(law))
+                return Verdict(tuple(path), rng.sample(law))
             path.append(accepted)
             node = accepted
 
 
-def try_children(draft: Draft, node: int, p: Law, chance: Chance) -> tuple[int | None, Law]:
+def try_children(draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
     """The first child accepted under `p`, or None and the law from which the bonus must then be drawn."""
     for child in draft.children(node):
         token = draft.tokens[child]
         q = proposal(draft, child, p)
-        if chance.flip(acceptance(p[token], q[token])):
+        if rng.accept(acceptance(p[token], q[token])):
             return child, p
-        p = normalised(excess(p, q), p)
+        p = normalized(excess(p, q), p)
     return None, p

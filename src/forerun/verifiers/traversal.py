@@ -5,7 +5,7 @@ With probability w(L), and always at the root, accept its path and draw the bonu
 
     r = (w_P p_P - q_P)+     Z = sum r     w_P <- Z / (Z + 1 - w_P)     p_P <- r / Z
 
-without replacement also q_P(L) <- 0, renormalised; weights below P follow. P is a leaf once its children are gone.
+without replacement also q_P(L) <- 0, renormalized; weights below P follow. P is a leaf once its children are gone.
 
 Why it is exact. The invariant is that a node reached with weight w and law p hands out, over everything that can
 happen below it, its own path with probability w and the next token v with w p(v). A child drawn from q takes
@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
-from forerun.verifiers.laws import Law, acceptance, excess, normalised, proposal
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
+from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Traversal:
     shares_noise = False
     wants_beliefs = False
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         root = target.law(ROOT)
         way = [_Open(ROOT, root.sum() * 0 + 1, root)]
         while True:
@@ -54,8 +54,8 @@ class Traversal:
                 token = draft.tokens[child]
                 q = proposal(draft, child, root)
                 way.append(_Open(child, acceptance(here.weight * here.law[token], q[token]), target.law(child)))
-            elif here.node == ROOT or chance.flip(here.weight):
-                return Verdict(draft.path_to(here.node), chance.draw(here.law))
+            elif here.node == ROOT or rng.accept(here.weight):
+                return Verdict(draft.path_to(here.node), rng.sample(here.law))
             else:
                 way.pop()
                 _delete(way[-1], proposal(draft, here.node, root))
@@ -68,5 +68,5 @@ def _delete(parent: _Open, q: Law) -> None:
     total = mass + 1 - parent.weight
     # 0 / 0 is p = q under full weight, where only rounding can have refused the child: nothing changes then.
     parent.weight = mass / total if total > 0 else parent.weight
-    parent.law = normalised(left, parent.law)
+    parent.law = normalized(left, parent.law)
     parent.tried += 1

@@ -23,10 +23,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.outcome import Verdict
-from forerun.core.protocols import Chance, Target
+from forerun.core.protocols import Rng, Target
+from forerun.core.step import Verdict
 from forerun.errors import UsageError
-from forerun.verifiers.laws import Law, differs, proposal, total_variation
+from forerun.verifiers.distributions import Law, differs, proposal, total_variation
 
 
 class Typical:
@@ -46,7 +46,7 @@ class Typical:
         self.eps = eps
         self.delta = delta
 
-    def verify(self, draft: Draft, target: Target, chance: Chance) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         emitted: list[tuple[Law, Law, int]] = []
         node: int | None = ROOT
@@ -58,9 +58,9 @@ class Typical:
             node = next((child for child in children if typical[draft.tokens[child]]), None)
             if node is not None:
                 path.append(node)
-            token = chance.draw(p) if node is None else draft.tokens[node]
+            token = rng.sample(p) if node is None else draft.tokens[node]
             emitted.append((p, law, token))
-        overridden = tuple(differs(p, law, token, chance) for p, law, token in emitted)
+        overridden = tuple(differs(p, law, token, rng) for p, law, token in emitted)
         lost = tuple(float(total_variation(p, law)) for p, law, _ in emitted)
         return Verdict(tuple(path), emitted[-1][2], overridden, lost)
 

@@ -3,7 +3,7 @@
 Nothing is computed until a backend asks for the bytes, and tensors that stay as they were stay the very same objects, so
 that a backend can share what it made of them. A drafter may be anything, so none of this can change a promised text.
 
-    requantised: every matrix of more bits becomes groups of 32 in 8 or 4 bits (ggml's Q8_0 and Q4_1)
+    requantized: every matrix of more bits becomes groups of 32 in 8 or 4 bits (ggml's Q8_0 and Q4_1)
     with_head: the head scores some ids only (FR-Spec, 2502.14856); all ids can still be read
     first_layers: the first layers, then the norm and the head at once (early exit, LayerSkip 2404.16710)
 """
@@ -48,7 +48,7 @@ class Derived(Tensor):
         return self.make()
 
 
-def requantised(weights: Weights, bits: Literal["w8", "w4"]) -> Weights:
+def requantized(weights: Weights, bits: Literal["w8", "w4"]) -> Weights:
     """The weights with at most 8 or 4 bits and what a group of 32 shares; vectors and an embedding that is only read stay.
 
     `weights` itself where nothing has more bits.
@@ -102,7 +102,7 @@ def first_layers(weights: Weights, layers: int) -> Weights:
 
 def head_vectors(weights: Weights, ids: NDArray[np.int64]) -> Floats:
     """The head's rows of some ids as fp32 `[ids, width]`, from the whole head: the score of an id is a product with one."""
-    return _taken(weights.tensors["embed" if weights.spec.tied else "head"], ids).dequantise()
+    return _taken(weights.tensors["embed" if weights.spec.tied else "head"], ids).dequantize()
 
 
 def _derived(weights: Weights, tensors: dict[str, Tensor], how: str, **changes: object) -> Weights:
@@ -112,7 +112,7 @@ def _derived(weights: Weights, tensors: dict[str, Tensor], how: str, **changes: 
 
 
 def _rounded(tensor: Tensor, kind: str) -> Derived:
-    return Derived(tensor.name, tensor.shape, kind, tensor.stored, 0, lambda: _quantise(tensor, kind), tensor)
+    return Derived(tensor.name, tensor.shape, kind, tensor.stored, 0, lambda: _quantize(tensor, kind), tensor)
 
 
 def _taken(tensor: Tensor, rows: NDArray[np.int64]) -> Derived:
@@ -122,13 +122,13 @@ def _taken(tensor: Tensor, rows: NDArray[np.int64]) -> Derived:
     return Derived("head", (len(rows), tensor.shape[1]), tensor.kind, tensor.stored, 0, lambda: tensor.data[rows])
 
 
-def _quantise(tensor: Tensor, kind: str) -> Bytes:
+def _quantize(tensor: Tensor, kind: str) -> Bytes:
     data, (rows, columns) = tensor.data, tensor.shape
     step = max(1, _AT_ONCE // columns)
     parts = []
     for at in range(0, rows, step):
         some = data[at : at + step]
-        values = Tensor(tensor.name, (len(some), columns), tensor.kind, some).dequantise()
+        values = Tensor(tensor.name, (len(some), columns), tensor.kind, some).dequantize()
         parts.append(_q4_1(values) if kind == "Q4_1" else _q8_0(values))
     return np.concatenate(parts)
 

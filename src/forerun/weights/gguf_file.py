@@ -20,7 +20,7 @@ from forerun.weights.tensors import Tensor, Weights
 # Architecture -> whether its files keep q and k in interleaved pairs.
 ARCHITECTURES = {"llama": True, "mistral": True, "qwen2": False, "qwen3": False, "gemma3": False}
 
-# What Tensor.dequantise decodes, itself or through the gguf package.
+# What Tensor.dequantize decodes, itself or through the gguf package.
 PLAIN = ("F32", "F16", "BF16")
 BLOCKS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS")
 
@@ -197,7 +197,7 @@ def _rope_scaling(fields: Fields, arch: str, frequencies: TensorEntry | None, he
 def _factors(entry: TensorEntry, head_dim: int, path: Path) -> tuple[float, ...]:
     if entry.kind != "F32" or entry.shape != (head_dim // 2,):
         raise ModelFileError(f"{path}: {entry.name} is not one fp32 number per rotary pair: the file is damaged")
-    factors = tuple(float(x) for x in Tensor(entry.name, entry.shape, entry.kind, entry.data).dequantise())
+    factors = tuple(float(x) for x in Tensor(entry.name, entry.shape, entry.kind, entry.data).dequantize())
     if not all(0 < x < math.inf for x in factors):
         raise ModelFileError(f"{path}: {entry.name} holds factors that are not above zero: the file is damaged")
     return factors

@@ -103,7 +103,7 @@ def _architecture(outer: Fields) -> str:
 
 def _refuse_variants(outer: Fields, fields: Fields) -> None:
     for key, advice in {
-        "quantization_config": "use the unquantised folder, or a GGUF file",
+        "quantization_config": "use the unquantized folder, or a GGUF file",
         "attn_logit_softcapping": "choose another model",
         "final_logit_softcapping": "choose another model",
         "use_bidirectional_attention": "choose another model",

@@ -116,7 +116,7 @@ def _tensor(entry: Entry, spec: Spec, path: Path) -> Tensor:
         )
     tensor = Tensor(name, entry.shape, entry.dtype, entry.data)
     if spec.architecture == "gemma3" and name.endswith("norm"):
-        multiplier = (tensor.dequantise() + np.float32(1)).reshape(1, -1)
+        multiplier = (tensor.dequantize() + np.float32(1)).reshape(1, -1)
         return Tensor(name, entry.shape, "F32", multiplier.view(np.uint8))
     return tensor
 

@@ -1,25 +1,21 @@
 """Tensors as a model file holds them, and the whole of an opened model.
 
 Nothing is decoded here until somebody asks: data stays mapped into memory in the file's own encoding, so that a backend
-can repack it, or `dequantise` it to fp32.
+can repack it, or `dequantize` it to fp32.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.errors import UnsupportedModelError
 from forerun.weights.spec import Spec
-
-if TYPE_CHECKING:
-    from forerun.weights.tokenizer import Tokenizer
 
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
@@ -57,7 +53,7 @@ class Tensor:
         """Size in the file."""
         return int(self.stored.nbytes)
 
-    def dequantise(self) -> Floats:
+    def dequantize(self) -> Floats:
         """The values as fp32, of `shape`. Raises UnsupportedModelError for an encoding without a decoder."""
         data = np.ascontiguousarray(self.data)
         if self.kind == "F32":
@@ -67,11 +63,11 @@ class Tensor:
         elif self.kind == "BF16":
             values = (data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
         else:
-            values = _dequantise_blocks(self, data)
+            values = _dequantize_blocks(self, data)
         return values.reshape(self.shape)
 
 
-def _dequantise_blocks(tensor: Tensor, data: Bytes) -> Floats:
+def _dequantize_blocks(tensor: Tensor, data: Bytes) -> Floats:
     from gguf import GGMLQuantizationType
     from gguf.quants import dequantize
 
@@ -98,26 +94,6 @@ class Weights:
     tensors: Mapping[str, Tensor]
     metadata: Mapping[str, Any] = field(repr=False)
     variant: str = ""
-
-    @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The model's tokenizer, built on first use. Raises ModelFileError or UnsupportedModelError."""
-        tokenizer = self._build_tokenizer()
-        if tokenizer.vocab_size > self.spec.vocab_size:
-            raise ModelFileError(
-                f"{self.path}: the tokenizer has {tokenizer.vocab_size} tokens, the model rows for "
-                f"{self.spec.vocab_size}: the files do not belong together"
-            )
-        return tokenizer
-
-    def _build_tokenizer(self) -> Tokenizer:
-        if self.format == "gguf":
-            from forerun.weights.tokenizer_gguf import gguf_tokenizer
-
-            return gguf_tokenizer(self.path, self.metadata)
-        from forerun.weights.tokenizer_hf import folder_tokenizer
-
-        return folder_tokenizer(self.path)
 
     @property
     def nbytes(self) -> int:

@@ -25,12 +25,12 @@ def naive(
     q: NDArray[np.float64], k: NDArray[np.float64], v: NDArray[np.float64], start: int, draft: Draft, window: int
 ) -> NDArray[np.float64]:
     """Rows of one feed with keys and values of all slots `[slots, heads, size]`, row by row."""
-    forced = len(q) - len(draft)
+    input_tokens = len(q) - len(draft)
     out = np.empty_like(q)
     for row in range(len(q)):
-        slots = list(range(start + min(row + 1, forced)))
-        if row >= forced:
-            slots += [start + forced + node for node in draft.path_to(row - forced)]
+        slots = list(range(start + min(row + 1, input_tokens)))
+        if row >= input_tokens:
+            slots += [start + input_tokens + node for node in draft.path_to(row - input_tokens)]
         slots = slots[-window:] if window else slots
         for head in range(HEADS):
             group = head // (HEADS // KV_HEADS)
@@ -42,19 +42,19 @@ def naive(
 
 @pytest.mark.parametrize("draft", DRAFTS.values(), ids=DRAFTS)
 @pytest.mark.parametrize("window", [0, 5, 64, 100])
-@pytest.mark.parametrize(("start", "forced"), [(0, 1), (0, 130), (61, 2), (63, 1), (200, 70)])
-def test_equals_the_formula(draft: Draft, window: int, start: int, forced: int) -> None:
+@pytest.mark.parametrize(("start", "input_tokens"), [(0, 1), (0, 130), (61, 2), (63, 1), (200, 70)])
+def test_equals_the_formula(draft: Draft, window: int, start: int, input_tokens: int) -> None:
     rng = np.random.default_rng(start)
-    rows = forced + len(draft)
+    rows = input_tokens + len(draft)
     k, v = (rng.standard_normal((start + rows, KV_HEADS, SIZE)).astype(np.float32) for _ in range(2))
     q = rng.standard_normal((rows, HEADS, SIZE)).astype(np.float32)
     kv = SequenceKV(None, 1, KV_HEADS, SIZE)
     kv.begin(start, 0)
     kv.write(0, k[:start], v[:start])
     kv.keep(())
-    kv.begin(forced, len(draft))
+    kv.begin(input_tokens, len(draft))
     kv.write(0, k[start:], v[start:])
-    placement = place(start, forced, draft)
+    placement = place(start, input_tokens, draft)
     found = np.full((rows, KV_HEADS, HEADS // KV_HEADS, SIZE), np.nan, np.float32)
     for group in groups_of(kv, placement, 0):
         assert group.start(window) % BLOCK == 0

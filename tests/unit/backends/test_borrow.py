@@ -12,9 +12,9 @@ import pytest
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
-from forerun.backends.toy import ToyModel, random_law
+from forerun.backends.toy import ToyModel, random_logits
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import KV, Borrower, Feed
+from forerun.core.protocols import KV, Borrower, ForwardInput
 from forerun.errors import BackendError
 from tests.unit.backends.tiny import contents, random_tensors, spec_of, text
 from tests.unit.backends.tiny_cpu import cpu_contents, encoded
@@ -64,8 +64,8 @@ def same(one: KV, other: KV) -> bool:
 
 def read(model: Any, tokens: tuple[int, ...], kv: Any = None) -> Any:
     kv = kv or model.open()
-    with model.forward([Feed(kv, tokens, logits=False)]) as scored:
-        scored.commit(0, ())
+    with model.forward([ForwardInput(kv, tokens, logits=False)]) as output:
+        output.commit(0, ())
     return kv
 
 
@@ -77,9 +77,9 @@ def test_what_is_borrowed_is_what_the_first_layers_would_have_read(make: Make) -
     assert borrowed.length == own.length == len(READ)
     assert same(borrowed, own)
     for kv in (borrowed, own):
-        with first.forward([Feed(kv, (5,), TREE)]) as scored:
-            rows = scored.logits(0).copy()
-            scored.commit(0, (0, 2))
+        with first.forward([ForwardInput(kv, (5,), TREE)]) as output:
+            rows = output.logits(0).copy()
+            output.commit(0, (0, 2))
         if kv is borrowed:
             found = rows
     assert np.array_equal(found, rows)
@@ -105,7 +105,7 @@ def test_lender_and_borrower_grow_apart(make: Make) -> None:
 
 def test_which_models_borrow(make: Make) -> None:
     assert isinstance(make(), Borrower)
-    assert not isinstance(ToyModel(60, 2, random_law(60, 2, 6.0)), Borrower)
+    assert not isinstance(ToyModel(60, 2, random_logits(60, 2, 6.0)), Borrower)
 
 
 def test_what_is_stored_otherwise_is_refused(make: Make) -> None:
@@ -114,7 +114,7 @@ def test_what_is_stored_otherwise_is_refused(make: Make) -> None:
         with pytest.raises(BackendError, match=r"borrow"):
             borrower.borrow(read(lender, (1, 2)))
     with pytest.raises(BackendError, match=r"borrow"):
-        first.borrow(ToyModel(60, 2, random_law(60, 2, 6.0)).open())
+        first.borrow(ToyModel(60, 2, random_logits(60, 2, 6.0)).open())
     gone = read(whole, (1, 2))
     gone.close()
     with pytest.raises(BackendError, match=r"closed"):

@@ -16,12 +16,12 @@ from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Feed, Model, Needs
+from forerun.core.protocols import ForwardInput, Model, Needs
 from forerun.errors import BackendError, ModelFileError, UnsupportedModelError, UsageError
 from forerun.weights.spec import RopeScaling, Spec
 from tests.contract.models import read
 from tests.unit.backends.tiny import SPECS, Floats, spec_of, text
-from tests.unit.backends.tiny_cpu import WIDE, dequantised, encoded, tiny_cpu
+from tests.unit.backends.tiny_cpu import WIDE, dequantized, encoded, tiny_cpu
 
 pytestmark = pytest.mark.skipif(missing_core() is not None, reason="the compiled core was not built")
 
@@ -42,15 +42,15 @@ def model() -> Iterator[CpuModel]:
 
 
 def rows_of(model: Model, tokens: tuple[int, ...], draft: Draft = TREE, needs: Needs | None = None) -> Floats:
-    with model.forward([Feed(model.open(), tokens, draft)], needs or Needs(every_row=True)) as scored:
-        return scored.logits(0).copy()
+    with model.forward([ForwardInput(model.open(), tokens, draft)], needs or Needs(every_row=True)) as output:
+        return output.logits(0).copy()
 
 
 def both(spec: Spec, kind: str = "F32", options: CpuOptions | None = None) -> tuple[Floats, Floats]:
     """Logits of 150 tokens and a tree by the core, and by the reference decoder on the same values."""
     tensors = encoded(spec, kind)
     core = CpuModel(spec, tensors, options=options or CpuOptions(threads=1, kv_dtype="fp32"))
-    return rows_of(core, text(150)), rows_of(ReferenceModel(spec, dequantised(tensors), threads=1), text(150))
+    return rows_of(core, text(150)), rows_of(ReferenceModel(spec, dequantized(tensors), threads=1), text(150))
 
 
 def relative(found: Floats, wanted: Floats) -> float:
@@ -78,7 +78,7 @@ def test_far_positions_rotate_as_in_the_reference() -> None:
     spec = spec_of("llama", context=70_000, layers=1)
     tensors = encoded(spec, "F32")
     core = CpuModel(spec, tensors, options=CpuOptions(threads=2, kv_dtype="fp32"))
-    reference = ReferenceModel(spec, dequantised(tensors), threads=1)
+    reference = ReferenceModel(spec, dequantized(tensors), threads=1)
     tokens = text(2_500)
     found, wanted = (rows_of(model, tokens, Draft(), Needs()) for model in (core, reference))
     assert np.allclose(found, wanted, rtol=1e-3, atol=1e-3)
@@ -99,16 +99,16 @@ def test_fp16_keys_and_values_stay_close(architecture: str) -> None:
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "F16", "BF16", "mixed"])
 @pytest.mark.parametrize("architecture", ["llama", "gemma3"])
-def test_quantised_weights_against_their_dequantised_values(architecture: str, kind: str) -> None:
+def test_quantized_weights_against_their_dequantized_values(architecture: str, kind: str) -> None:
     """What is left is the rounding of activations to 8 bits in groups of 32: a few percent of random logits."""
     found, wanted = both(spec_of(architecture, **WIDE), kind)
     assert relative(found, wanted) < (1e-3 if kind in ("F16", "BF16") else 0.05)
 
 
-@pytest.mark.parametrize(("quantise", "limit"), [("w8", 0.08), ("w4", 0.6)])
-def test_quantising_at_loading(quantise: str, limit: float) -> None:
+@pytest.mark.parametrize(("quantize", "limit"), [("w8", 0.08), ("w4", 0.6)])
+def test_quantizing_at_loading(quantize: str, limit: float) -> None:
     spec = spec_of("llama", **WIDE)
-    options = CpuOptions(threads=1, quantise=quantise)  # type: ignore[arg-type]
+    options = CpuOptions(threads=1, quantize=quantize)  # type: ignore[arg-type]
     found, wanted = both(spec, "BF16", options)
     assert 1e-3 < relative(found, wanted) < limit
 
@@ -120,8 +120,8 @@ def test_embeddings_are_the_files_values() -> None:
     zero = {name: replace(tensors[name], stored=np.zeros_like(tensors[name].stored)) for name in tensors}
     tensors |= {name: zero[name] for name in ("layers.0.o", "layers.0.down")}
     core = CpuModel(spec, tensors, options=CpuOptions(threads=1))
-    with core.forward([Feed(core.open(), text(20))], Needs(hidden=(0,))) as scored:
-        assert np.array_equal(scored.hidden(0, 0), tensors["embed"].dequantise()[list(text(20))])
+    with core.forward([ForwardInput(core.open(), text(20))], Needs(hidden=(0,))) as output:
+        assert np.array_equal(output.hidden(0, 0), tensors["embed"].dequantize()[list(text(20))])
 
 
 def test_hidden_states_are_the_references() -> None:
@@ -131,11 +131,11 @@ def test_hidden_states_are_the_references() -> None:
     found = []
     for model in (
         CpuModel(spec, tensors, options=CpuOptions(threads=1, kv_dtype="fp32")),
-        ReferenceModel(spec, dequantised(tensors), threads=1),
+        ReferenceModel(spec, dequantized(tensors), threads=1),
     ):
-        feeds = [Feed(model.open(), text(3)), Feed(model.open(), text(300), TREE, logits=True)]
-        with model.forward(feeds, Needs(hidden=layers)) as scored:
-            found.append([scored.hidden(i, layer).copy() for i in range(2) for layer in layers])
+        inputs = [ForwardInput(model.open(), text(3)), ForwardInput(model.open(), text(300), TREE, logits=True)]
+        with model.forward(inputs, Needs(hidden=layers)) as output:
+            found.append([output.hidden(i, layer).copy() for i in range(2) for layer in layers])
     for left, right in zip(*found, strict=True):
         assert left.shape == right.shape
         assert np.allclose(left, right, rtol=1e-3, atol=1e-3 * right.std())
@@ -146,65 +146,68 @@ def test_hidden_states_are_the_references() -> None:
 
 def test_views_outlive_their_pass_and_the_model() -> None:
     model = tiny_cpu("llama")
-    with model.forward([Feed(model.open(), text(5))], Needs(hidden=(0,))) as scored:
-        logits, hidden = scored.logits(0), scored.hidden(0, 0)
+    with model.forward([ForwardInput(model.open(), text(5))], Needs(hidden=(0,))) as output:
+        logits, hidden = output.logits(0), output.hidden(0, 0)
         wanted = logits.copy(), hidden.copy()
     for seed in range(3):
         rows_of(model, text(50, seed))
     model.close()
-    del model, scored
+    del model, output
     assert np.array_equal(logits, wanted[0])
     assert np.array_equal(hidden, wanted[1])
 
 
 def test_results_end_with_the_pass(model: CpuModel) -> None:
-    with model.forward([Feed(model.open(), text(5))]) as scored:
+    with model.forward([ForwardInput(model.open(), text(5))]) as output:
         pass
     with pytest.raises(BackendError, match="over"):
-        scored.commit(0, ())
+        output.commit(0, ())
     with pytest.raises(BackendError, match="over"):
-        scored.logits(0)
+        output.logits(0)
     with pytest.raises(BackendError, match="over"):
-        scored.hidden(0, 0)
+        output.hidden(0, 0)
 
 
 def test_commits_that_do_not_fit(model: CpuModel) -> None:
-    with model.forward([Feed(model.open(), (1,), TREE)]) as scored:
+    with model.forward([ForwardInput(model.open(), (1,), TREE)]) as output:
         for path in ((2,), (0, 1), (1, 0), (0, 2, 4), (5,), (-1,)):
             with pytest.raises(ValueError, match="root"):
-                scored.commit(0, path)
-        scored.commit(0, (0, 2))
+                output.commit(0, path)
+        output.commit(0, (0, 2))
         with pytest.raises(BackendError, match="committed"):
-            scored.commit(0, ())
+            output.commit(0, ())
         with pytest.raises(IndexError):
-            scored.commit(1, ())
+            output.commit(1, ())
         with pytest.raises(BackendError, match="not asked"):
-            scored.hidden(0, 0)
+            output.hidden(0, 0)
 
 
 def test_a_sequence_is_in_one_pass_at_a_time(model: CpuModel) -> None:
     kv = read(model, text(5))
-    with pytest.raises(BackendError, match="another pass"), model.forward([Feed(kv, (1,)), Feed(kv, (1,))]):
+    with (
+        pytest.raises(BackendError, match="another pass"),
+        model.forward([ForwardInput(kv, (1,)), ForwardInput(kv, (1,))]),
+    ):
         pass
-    with model.forward([Feed(kv, (1,))]):
-        with pytest.raises(BackendError, match="another pass"), model.forward([Feed(kv, (1,))]):
+    with model.forward([ForwardInput(kv, (1,))]):
+        with pytest.raises(BackendError, match="another pass"), model.forward([ForwardInput(kv, (1,))]):
             pass
         with pytest.raises(ValueError, match="pass"):
             kv.truncate(2)
-    with model.forward([Feed(kv, (1,))]) as scored:
-        scored.commit(0, ())
+    with model.forward([ForwardInput(kv, (1,))]) as output:
+        output.commit(0, ())
     assert kv.length == 6
 
 
 def test_closing_in_the_middle_of_a_pass(model: CpuModel) -> None:
     before = model.kv_bytes
     kv = model.open()
-    with model.forward([Feed(kv, text(5))]) as scored:
+    with model.forward([ForwardInput(kv, text(5))]) as output:
         kv.close()
         with pytest.raises(BackendError, match="closed"):
-            scored.commit(0, ())
+            output.commit(0, ())
     assert kv.length == 0
-    with pytest.raises(BackendError, match="closed"), model.forward([Feed(kv, (1,))]):
+    with pytest.raises(BackendError, match="closed"), model.forward([ForwardInput(kv, (1,))]):
         pass
     with pytest.raises(BackendError, match="closed"):
         kv.fork()
@@ -216,22 +219,22 @@ def test_forks_share_pages_until_they_write(model: CpuModel) -> None:
     held = model.kv_bytes
     forks = [kv.fork() for _ in range(20)]
     assert model.kv_bytes == held
-    with model.forward([Feed(fork, (i,)) for i, fork in enumerate(forks)]) as scored:
+    with model.forward([ForwardInput(fork, (i,)) for i, fork in enumerate(forks)]) as output:
         for i in range(20):
-            scored.commit(i, ())
+            output.commit(i, ())
     one_page = held / 5
     assert model.kv_bytes - held <= 20.5 * one_page
 
 
 def test_forking_in_the_middle_of_a_pass(model: CpuModel) -> None:
     kv = read(model, text(70))
-    with model.forward([Feed(kv, (1, 2), TREE)]) as scored:
+    with model.forward([ForwardInput(kv, (1, 2), TREE)]) as output:
         fork = kv.fork()
-        scored.commit(0, (1, 3))
-    with model.forward([Feed(fork, (3,))]) as scored:
-        assert np.array_equal(scored.logits(0), rows_of(model, (*text(70), 3), Draft(), Needs()))
-    with model.forward([Feed(kv, (4,))]) as scored:
-        assert np.array_equal(scored.logits(0), rows_of(model, (*text(70), 1, 2, 8, 10, 4), Draft(), Needs()))
+        output.commit(0, (1, 3))
+    with model.forward([ForwardInput(fork, (3,))]) as output:
+        assert np.array_equal(output.logits(0), rows_of(model, (*text(70), 3), Draft(), Needs()))
+    with model.forward([ForwardInput(kv, (4,))]) as output:
+        assert np.array_equal(output.logits(0), rows_of(model, (*text(70), 1, 2, 8, 10, 4), Draft(), Needs()))
 
 
 # What goes wrong
@@ -243,11 +246,14 @@ def test_full_memory_is_an_error_that_changes_nothing() -> None:
     page = probe.kv_bytes
     model = tiny_cpu("llama", options=CpuOptions(threads=1, kv_memory=3 * page))
     kv, other = read(model, text(60)), read(model, text(64))
-    with pytest.raises(BackendError, match="full"), model.forward([Feed(kv, text(30)), Feed(other, (1,), TREE)]):
+    with (
+        pytest.raises(BackendError, match="full"),
+        model.forward([ForwardInput(kv, text(30)), ForwardInput(other, (1,), TREE)]),
+    ):
         pass
     assert (kv.length, other.length) == (60, 64)
-    with model.forward([Feed(kv, (1,))]) as scored:
-        assert np.array_equal(scored.logits(0), rows_of(probe, (*text(60), 1), Draft(), Needs()))
+    with model.forward([ForwardInput(kv, (1,))]) as output:
+        assert np.array_equal(output.logits(0), rows_of(probe, (*text(60), 1), Draft(), Needs()))
     assert probe_kv.length == 1
 
 
@@ -257,7 +263,7 @@ def test_broken_weights_are_an_error() -> None:
     tensors["norm"].stored.view(np.float32)[0, 3] = np.nan
     model = CpuModel(spec, tensors, options=CpuOptions(threads=1))
     kv = model.open()
-    with pytest.raises(BackendError, match="not a number"), model.forward([Feed(kv, (1,))]):
+    with pytest.raises(BackendError, match="not a number"), model.forward([ForwardInput(kv, (1,))]):
         pass
     assert kv.length == 0
 
@@ -313,14 +319,14 @@ def test_a_closed_model() -> None:
     model.close()
     with pytest.raises(BackendError, match="closed"):
         model.open()
-    with pytest.raises(BackendError, match="closed"), model.forward([Feed(kv, (1,))]):
+    with pytest.raises(BackendError, match="closed"), model.forward([ForwardInput(kv, (1,))]):
         pass
     assert kv.length == 2
 
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"threads": 0}, {"kv_dtype": "fp8"}, {"quantise": "w2"}, {"kv_memory": 0}, {"context": 0}, {"isa": "sse"}],
+    [{"threads": 0}, {"kv_dtype": "fp8"}, {"quantize": "w2"}, {"kv_memory": 0}, {"context": 0}, {"isa": "sse"}],
     ids=str,
 )
 def test_options_outside_their_range(wrong: dict[str, object]) -> None:
@@ -331,7 +337,7 @@ def test_options_outside_their_range(wrong: dict[str, object]) -> None:
 def test_a_shorter_context() -> None:
     model = tiny_cpu("llama", options=CpuOptions(threads=1, context=20))
     assert model.info.context == 20
-    with pytest.raises(BackendError, match="20"), model.forward([Feed(model.open(), text(21))]):
+    with pytest.raises(BackendError, match="20"), model.forward([ForwardInput(model.open(), text(21))]):
         pass
 
 
@@ -357,9 +363,9 @@ def test_passes_from_several_threads_take_turns() -> None:
         for _ in range(5):
             kv = model.open()
             for at in range(0, 90, 30):
-                with model.forward([Feed(kv, text(90, seed)[at : at + 30])]) as scored:
-                    last = scored.logits(0)[-1].copy()
-                    scored.commit(0, ())
+                with model.forward([ForwardInput(kv, text(90, seed)[at : at + 30])]) as output:
+                    last = output.logits(0)[-1].copy()
+                    output.commit(0, ())
             if not np.array_equal(last, wanted[seed][89]):
                 wrong.append(seed)
 
@@ -385,7 +391,7 @@ def test_a_signal_stops_a_pass_and_rolls_it_back() -> None:
     began = time.perf_counter()
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.05)
-        with pytest.raises(StopError), model.forward([Feed(kv, text(3_900))]):
+        with pytest.raises(StopError), model.forward([ForwardInput(kv, text(3_900))]):
             pass
         stopped = time.perf_counter() - began
     finally:
@@ -393,5 +399,5 @@ def test_a_signal_stops_a_pass_and_rolls_it_back() -> None:
         signal.signal(signal.SIGALRM, previous)
     assert kv.length == 3
     assert stopped < 60  # the whole pass takes minutes
-    with model.forward([Feed(kv, (4,))]) as scored:
-        assert np.array_equal(scored.logits(0), rows_of(model, (1, 2, 3, 4), Draft(), Needs()))
+    with model.forward([ForwardInput(kv, (4,))]) as output:
+        assert np.array_equal(output.logits(0), rows_of(model, (1, 2, 3, 4), Draft(), Needs()))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.protocols import KV, Feed, Needs
+from forerun.core.protocols import KV, ForwardInput, Needs
 from tests.unit.backends.tiny import Floats, text
 from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
 
@@ -53,9 +53,9 @@ def oracle(name: str, kv_dtype: str, tokens: tuple[int, ...], isa: str = "portab
     """Every row's logits and the KV of `tokens`, in one pass without company."""
     model = model_of(name, isa, 1, kv_dtype)
     kv = model.open()
-    with model.forward([Feed(kv, tokens)], Needs(every_row=True)) as scored:
-        rows = scored.logits(0).copy()
-        scored.commit(0, ())
+    with model.forward([ForwardInput(kv, tokens)], Needs(every_row=True)) as output:
+        rows = output.logits(0).copy()
+        output.commit(0, ())
     return rows, kv
 
 
@@ -77,8 +77,8 @@ def trees(draw: st.DrawFn, most: int) -> Draft:
 
 def feed_in_chunks(model: CpuModel, kv: KV, tokens: tuple[int, ...], chunk: int) -> None:
     for at in range(0, len(tokens), chunk):
-        with model.forward([Feed(kv, tokens[at : at + chunk], logits=False)]) as scored:
-            scored.commit(0, ())
+        with model.forward([ForwardInput(kv, tokens[at : at + chunk], logits=False)]) as output:
+            output.commit(0, ())
 
 
 @settings(max_examples=50, deadline=None)
@@ -103,15 +103,15 @@ def test_a_row_has_the_same_bits_in_any_situation(
     feed_in_chunks(model, kv, prompt[:-1], max(chunk, length // 40))
 
     # Company: other sequences, prefilling, decoding or verifying, before and behind.
-    feeds = [Feed(kv, prompt[-1:], draft)]
+    inputs = [ForwardInput(kv, prompt[-1:], draft)]
     for seed in range(data.draw(st.integers(0, 4), "others")):
-        other = Feed(model.open(), text(data.draw(st.integers(1, 30)), seed), data.draw(trees(5)))
-        feeds.insert(data.draw(st.integers(0, len(feeds))), other)
-    mine = next(i for i, feed in enumerate(feeds) if feed.kv is kv)
+        other = ForwardInput(model.open(), text(data.draw(st.integers(1, 30)), seed), data.draw(trees(5)))
+        inputs.insert(data.draw(st.integers(0, len(inputs))), other)
+    mine = next(i for i, feed in enumerate(inputs) if feed.kv is kv)
     path = draft.path_to(data.draw(st.integers(ROOT, len(draft) - 1), "leaf"))
-    with model.forward(feeds) as scored:
-        rows = scored.logits(mine).copy()
-        scored.commit(mine, path)
+    with model.forward(inputs) as output:
+        rows = output.logits(mine).copy()
+        output.commit(mine, path)
 
     checked = {
         ROOT,
@@ -135,8 +135,8 @@ def test_any_number_of_rows(rows: int) -> None:
         model = model_of("qwen3-groups", isa, 2, "fp16")
         kv = model.open()
         feed_in_chunks(model, kv, text(70 + rows)[:70], 70)
-        with model.forward([Feed(kv, text(70 + rows)[70:71], Draft.chain(text(70 + rows)[71:]))]) as scored:
-            assert same(scored.logits(0), wanted[70:])
+        with model.forward([ForwardInput(kv, text(70 + rows)[70:71], Draft.chain(text(70 + rows)[71:]))]) as output:
+            assert same(output.logits(0), wanted[70:])
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -154,8 +154,8 @@ def test_trees_across_pages_and_segments(name: str, boundary: int) -> None:
         model = model_of(name, isa, 2, "fp16")
         kv = model.open()
         feed_in_chunks(model, kv, prompt[:-1], 100)
-        with model.forward([Feed(kv, prompt[-1:], draft)]) as scored:
-            assert same(scored.logits(0), np.stack(wanted))
+        with model.forward([ForwardInput(kv, prompt[-1:], draft)]) as output:
+            assert same(output.logits(0), np.stack(wanted))
 
 
 @pytest.mark.parametrize("before", [1, 5, 60, 64, 100, 250])
@@ -169,8 +169,8 @@ def test_windows_shorter_than_a_draft(before: int) -> None:
         model = model_of("gemma3-windows", isa, threads, kv_dtype)
         kv = model.open()
         feed_in_chunks(model, kv, tokens[: before - 1], 64)
-        with model.forward([Feed(kv, tokens[before - 1 : before], Draft.chain(tokens[before:]))]) as scored:
-            rows = scored.logits(0).copy()
+        with model.forward([ForwardInput(kv, tokens[before - 1 : before], Draft.chain(tokens[before:]))]) as output:
+            rows = output.logits(0).copy()
         if kv_dtype == "fp16":
             assert same(rows, wanted[before - 1 :])
         else:
@@ -195,6 +195,6 @@ def test_a_pass_without_feeds_or_drafts_changes_nothing() -> None:
     before = [half.copy() for half in cpu_contents(kv)]
     with model.forward([]):
         pass
-    with model.forward([Feed(kv, (1,), EMPTY)]):
+    with model.forward([ForwardInput(kv, (1,), EMPTY)]):
         pass
     assert all(np.array_equal(left, right) for left, right in zip(before, cpu_contents(kv), strict=True))

@@ -11,10 +11,10 @@ from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Feed, Needs
+from forerun.core.protocols import ForwardInput, Needs
 from forerun.models import resolve
+from forerun.tokenizers.loading import load_tokenizer
 from forerun.weights import Weights, open_weights
-from forerun.weights.tokenizer import load_tokenizer
 from tests.unit.backends.tiny import Floats
 
 pytestmark = [
@@ -56,8 +56,8 @@ def test_logits_are_the_references_but_for_activations_of_8_bits(weights: Weight
     reference = ReferenceModel.from_weights(weights, threads=2)
     rows = []
     for each in (model, reference):
-        with each.forward([Feed(each.open(), tokens)], Needs(every_row=True)) as scored:
-            rows.append(scored.logits(0).copy())
+        with each.forward([ForwardInput(each.open(), tokens)], Needs(every_row=True)) as output:
+            rows.append(output.logits(0).copy())
     found, wanted = rows
     assert np.sqrt(np.mean((found - wanted) ** 2)) / wanted.std() < 0.06
     assert loss(found, tokens) == pytest.approx(loss(wanted, tokens), rel=0.02)
@@ -72,27 +72,29 @@ def test_the_same_bits_with_speculation_and_without(weights: Weights, model: Cpu
     tokens = tuple(load_tokenizer(weights).encode(PROSE))[:60]
     plain, rows = model.open(), []
     for token in tokens:
-        with model.forward([Feed(plain, (token,))]) as scored:
-            rows.append(scored.logits(0)[0].copy())
-            scored.commit(0, ())
+        with model.forward([ForwardInput(plain, (token,))]) as output:
+            rows.append(output.logits(0)[0].copy())
+            output.commit(0, ())
     # The text itself among siblings that are wrong, in two sequences of different length at once.
     width, kvs = 3, [model.open(), model.open()]
-    with model.forward([Feed(kvs[0], tokens[:20]), Feed(kvs[1], tokens[:33])]) as scored:
-        assert np.array_equal(scored.logits(0)[0], rows[19])
-        assert np.array_equal(scored.logits(1)[0], rows[32])
-        scored.commit(0, ())
-        scored.commit(1, ())
+    with model.forward([ForwardInput(kvs[0], tokens[:20]), ForwardInput(kvs[1], tokens[:33])]) as output:
+        assert np.array_equal(output.logits(0)[0], rows[19])
+        assert np.array_equal(output.logits(1)[0], rows[32])
+        output.commit(0, ())
+        output.commit(1, ())
     parents = tuple(ROOT if node < width else node // width * width - width for node in range(5 * width))
 
     def draft(start: int) -> Draft:
         return Draft(tuple(tokens[start + node // width] + node % width for node in range(5 * width)), parents)
 
-    with model.forward([Feed(kvs[0], tokens[20:21], draft(21)), Feed(kvs[1], tokens[33:34], draft(34))]) as scored:
+    with model.forward(
+        [ForwardInput(kvs[0], tokens[20:21], draft(21)), ForwardInput(kvs[1], tokens[33:34], draft(34))]
+    ) as output:
         for i, start in ((0, 20), (1, 33)):
-            found = scored.logits(i)
+            found = output.logits(i)
             for depth in range(6):
                 row = 0 if depth == 0 else 1 + (depth - 1) * width
                 assert np.array_equal(found[row], rows[start + depth])
-            scored.commit(i, [depth * width for depth in range(5)])
-    with model.forward([Feed(kvs[0], tokens[26:27])]) as scored:
-        assert np.array_equal(scored.logits(0)[0], rows[26])
+            output.commit(i, [depth * width for depth in range(5)])
+    with model.forward([ForwardInput(kvs[0], tokens[26:27])]) as output:
+        assert np.array_equal(output.logits(0)[0], rows[26])

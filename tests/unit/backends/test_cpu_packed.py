@@ -11,9 +11,9 @@ import pytest
 
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
-from forerun.core.protocols import Feed
+from forerun.core.protocols import ForwardInput
 from forerun.weights import Weights
-from forerun.weights.derive import first_layers, requantised, with_head
+from forerun.weights.derive import first_layers, requantized, with_head
 from tests.unit.backends.tiny import Floats, spec_of, text
 from tests.unit.backends.tiny_cpu import WIDE, encoded
 
@@ -36,8 +36,8 @@ class Home:
 
     def logits(self, **options: object) -> Floats:
         model = self.load(**options)
-        with model.forward([Feed(model.open(), text(20))]) as scored:
-            return scored.logits(0).copy()
+        with model.forward([ForwardInput(model.open(), text(20))]) as output:
+            return output.logits(0).copy()
 
     def forget(self) -> None:
         """Takes the tensors away: what is loaded now comes from the cache, or is zero."""
@@ -85,12 +85,12 @@ def test_another_state_of_the_source_is_another_file(home: Home) -> None:
     assert len({first, second, third}) == 3
 
 
-def test_ways_of_quantising_do_not_mix(home: Home) -> None:
-    rows = {quantise: home.logits(quantise=quantise) for quantise in (None, "w8", "w4")}
+def test_ways_of_quantizing_do_not_mix(home: Home) -> None:
+    rows = {quantize: home.logits(quantize=quantize) for quantize in (None, "w8", "w4")}
     assert len(home.files()) == 3
     home.forget()
-    for quantise, wanted in rows.items():
-        assert np.array_equal(home.logits(quantise=quantise), wanted)
+    for quantize, wanted in rows.items():
+        assert np.array_equal(home.logits(quantize=quantize), wanted)
     assert len({row.tobytes() for row in rows.values()}) == 3
 
 
@@ -171,8 +171,8 @@ def whole(home: Home) -> Weights:
 
 def rows(home: Home, model: Weights) -> Floats:
     loaded = CpuModel.from_weights(model, options=CpuOptions(threads=1, home=home.home))
-    with loaded.forward([Feed(loaded.open(), text(20))]) as scored:
-        return scored.logits(0).copy()
+    with loaded.forward([ForwardInput(loaded.open(), text(20))]) as output:
+        return output.logits(0).copy()
 
 
 def test_variants_share_what_they_have_in_common(home: Home, whole: Weights) -> None:
@@ -181,9 +181,9 @@ def test_variants_share_what_they_have_in_common(home: Home, whole: Weights) -> 
     before = file.read_bytes()
     derived = {
         "exit": first_layers(whole, 2),
-        "w4": requantised(whole, "w4"),
+        "w4": requantized(whole, "w4"),
         "head": with_head(whole, [3, 5, 8]),
-        "both": with_head(requantised(whole, "w4"), [3, 5, 8]),
+        "both": with_head(requantized(whole, "w4"), [3, 5, 8]),
         "other head": with_head(whole, [3, 5, 9]),
     }
     found, sizes = {}, {}
@@ -199,9 +199,9 @@ def test_variants_share_what_they_have_in_common(home: Home, whole: Weights) -> 
     gone = Weights(home.source, "gguf", home.spec, home.tensors, {})
     again = {
         "exit": first_layers(gone, 2),
-        "w4": requantised(gone, "w4"),
+        "w4": requantized(gone, "w4"),
         "head": with_head(gone, [3, 5, 8]),
-        "both": with_head(requantised(gone, "w4"), [3, 5, 8]),
+        "both": with_head(requantized(gone, "w4"), [3, 5, 8]),
         "other head": with_head(gone, [3, 5, 9]),
     }
     for name, model in again.items():

@@ -27,10 +27,10 @@ def filled(values: Sequence[float]) -> SequenceKV:
     return kv
 
 
-def write(kv: SequenceKV, forced: Sequence[float], nodes: Sequence[float] = ()) -> None:
-    kv.begin(len(forced), len(nodes))
+def write(kv: SequenceKV, input_tokens: Sequence[float], nodes: Sequence[float] = ()) -> None:
+    kv.begin(len(input_tokens), len(nodes))
     for layer in range(3):
-        kv.write(layer, rows([*forced, *nodes]), -rows([*forced, *nodes]))
+        kv.write(layer, rows([*input_tokens, *nodes]), -rows([*input_tokens, *nodes]))
 
 
 def held(kv: SequenceKV) -> list[float]:

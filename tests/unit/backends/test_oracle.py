@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from forerun.backends.reference import ReferenceModel
-from forerun.backends.reference.layers import Dequantised
+from forerun.backends.reference.layers import Dequantized
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Feed, Needs
+from forerun.core.protocols import ForwardInput, Needs
 from forerun.models import resolve
+from forerun.tokenizers.loading import load_tokenizer
 from forerun.weights import open_weights
 from forerun.weights.spec import RopeScaling, Spec
-from forerun.weights.tokenizer import load_tokenizer
 from tests.unit.backends.oracle import transformers_logits, transformers_model
 from tests.unit.backends.tiny import Floats, random_tensors, spec_of, text
 
@@ -62,8 +62,8 @@ def difference(ours: Floats, theirs: Floats) -> float:
 
 
 def every_row(model: ReferenceModel, tokens: tuple[int, ...]) -> Floats:
-    with model.forward([Feed(model.open(), tokens)], Needs(every_row=True)) as scored:
-        rows: Floats = scored.logits(0).copy()
+    with model.forward([ForwardInput(model.open(), tokens)], Needs(every_row=True)) as output:
+        rows: Floats = output.logits(0).copy()
     return rows
 
 
@@ -125,12 +125,12 @@ def test_real_weights(name: str, repeats: int) -> None:
     draft = Draft((tokens[5], tokens[9], tokens[7], tokens[11]), (ROOT, ROOT, 0, 1))
     ours = ReferenceModel.from_weights(weights)
     kv = ours.open()
-    with ours.forward([Feed(kv, tokens[:70])]) as scored:
-        scored.commit(0, ())
-    with ours.forward([Feed(kv, tokens[70:], draft)]) as scored:
-        rows = scored.logits(0).copy()
+    with ours.forward([ForwardInput(kv, tokens[:70])]) as output:
+        output.commit(0, ())
+    with ours.forward([ForwardInput(kv, tokens[70:], draft)]) as output:
+        rows = output.logits(0).copy()
     ours.close()
-    theirs = transformers_model(weights.spec, Dequantised(weights.tensors))
+    theirs = transformers_model(weights.spec, Dequantized(weights.tensors))
     path = draft.path_to(3)
     expected = transformers_logits(theirs, tokens + tuple(draft.tokens[node] for node in path), last=3)
     assert difference(rows[[0, *(1 + node for node in path)]], expected) < REAL_TOLERANCE

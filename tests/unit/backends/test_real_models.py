@@ -10,7 +10,7 @@ import pytest
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Feed
+from forerun.core.protocols import ForwardInput
 from forerun.models import resolve
 from tests.unit.backends.tiny import Floats, contents
 
@@ -21,9 +21,9 @@ def read(model: ReferenceModel, tokens: Sequence[int], chunks: Sequence[int]) ->
     """A sequence that has read `tokens` in chunks of the given sizes, and its last row of logits."""
     kv, at, last = model.open(), 0, np.empty(0, np.float32)
     for size in chunks:
-        with model.forward([Feed(kv, tuple(tokens[at : at + size]))]) as scored:
-            last = scored.logits(0)[-1].copy()
-            scored.commit(0, ())
+        with model.forward([ForwardInput(kv, tuple(tokens[at : at + size]))]) as output:
+            last = output.logits(0)[-1].copy()
+            output.commit(0, ())
         at += size
     assert at == len(tokens)
     return kv, last
@@ -42,11 +42,11 @@ def test_the_same_bits_however_it_is_read(name: str) -> None:
     branches = whole.fork()
     short, _ = read(model, tokens[:9], [9])
     with model.forward(
-        [Feed(short, (5,), TREE), Feed(branches, (7,), TREE), Feed(model.open(), tuple(tokens))]
-    ) as scored:
-        rows = scored.logits(1).copy()
-        assert np.array_equal(scored.logits(2)[-1], last)
-        scored.commit(1, (1, 3, 5))
+        [ForwardInput(short, (5,), TREE), ForwardInput(branches, (7,), TREE), ForwardInput(model.open(), tuple(tokens))]
+    ) as output:
+        rows = output.logits(1).copy()
+        assert np.array_equal(output.logits(2)[-1], last)
+        output.commit(1, (1, 3, 5))
     kv, row = read(model, [*tokens, 7, 12, 14, 16], [76])
     assert np.array_equal(rows[6], row)
     assert np.array_equal(rows[5], read(model, [*tokens, 7, 11, 15], [75])[1])

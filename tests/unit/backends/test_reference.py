@@ -12,7 +12,7 @@ import pytest
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Feed, Needs
+from forerun.core.protocols import ForwardInput, Needs
 from forerun.errors import BackendError, ModelFileError, UnsupportedModelError
 from tests.unit.backends.tiny import SPECS, Floats, contents, prefilled, random_tensors, spec_of, text, tiny
 
@@ -27,8 +27,8 @@ def model() -> Iterator[ReferenceModel]:
 
 
 def logits(model: ReferenceModel, tokens: tuple[int, ...]) -> Floats:
-    with model.forward([Feed(model.open(), tokens)]) as scored:
-        found: Floats = scored.logits(0)[-1].copy()
+    with model.forward([ForwardInput(model.open(), tokens)]) as output:
+        found: Floats = output.logits(0)[-1].copy()
     return found
 
 
@@ -37,19 +37,19 @@ def test_the_same_bits_in_any_company(architecture: str) -> None:
     """A long prompt beside trees, on several threads, against everything alone on one."""
     alone, together = tiny(architecture), tiny(architecture, threads=3)
     texts = [text(150, 1), text(63, 2), text(90, 3)]
-    feeds = [
-        Feed(together.open(), texts[0]),
-        Feed(prefilled(together, texts[1][:-1]), texts[1][-1:], TREE),
-        Feed(prefilled(together, texts[2][:-1]), texts[2][-1:], Draft.chain((5, 6, 7))),
+    inputs = [
+        ForwardInput(together.open(), texts[0]),
+        ForwardInput(prefilled(together, texts[1][:-1]), texts[1][-1:], TREE),
+        ForwardInput(prefilled(together, texts[2][:-1]), texts[2][-1:], Draft.chain((5, 6, 7))),
     ]
-    with together.forward(feeds) as scored:
-        rows = [scored.logits(i).copy() for i in range(3)]
-        scored.commit(1, (1, 3))
-    for tokens, feed, mine in zip(texts, feeds, rows, strict=True):
+    with together.forward(inputs) as output:
+        rows = [output.logits(i).copy() for i in range(3)]
+        output.commit(1, (1, 3))
+    for tokens, feed, mine in zip(texts, inputs, rows, strict=True):
         for node in range(ROOT, len(feed.draft)):
             path = tuple(feed.draft.tokens[n] for n in feed.draft.path_to(node))
             assert np.array_equal(mine[1 + node], logits(alone, tokens + path))
-    kept = feeds[1].kv
+    kept = inputs[1].kv
     assert isinstance(kept, SequenceKV)
     for left, right in zip(contents(kept), contents(prefilled(alone, (*texts[1], 8, 10))), strict=True):
         assert np.array_equal(left, right)
@@ -61,11 +61,11 @@ def test_a_single_head_over_many_blocks() -> None:
     model = tiny("llama", heads=1, kv_heads=1, context=1000)
     tokens = text(800)
     # Behind 30 tokens the rows that are computed together reach into two blocks.
-    with model.forward([Feed(prefilled(model, tokens[:30]), tokens[30:])], Needs(every_row=True)) as scored:
-        rows = scored.logits(0).copy()
+    with model.forward([ForwardInput(prefilled(model, tokens[:30]), tokens[30:])], Needs(every_row=True)) as output:
+        rows = output.logits(0).copy()
     for end in (500, 577, 640, 770):
-        with model.forward([Feed(prefilled(model, tokens[: end - 1]), (tokens[end - 1],))]) as scored:
-            assert np.array_equal(scored.logits(0)[0], rows[end - 31])
+        with model.forward([ForwardInput(prefilled(model, tokens[: end - 1]), (tokens[end - 1],))]) as output:
+            assert np.array_equal(output.logits(0)[0], rows[end - 31])
 
 
 def test_hidden_states_are_the_layers_outputs(model: ReferenceModel) -> None:
@@ -73,9 +73,9 @@ def test_hidden_states_are_the_layers_outputs(model: ReferenceModel) -> None:
     spec = model.spec
     tensors = random_tensors(spec)
     tokens = text(20)
-    with model.forward([Feed(model.open(), tokens)], Needs(hidden=(0, 1, 2, -1))) as scored:
-        hidden = {layer: scored.hidden(0, layer).copy() for layer in (0, 1, 2, -1)}
-        last = scored.logits(0).copy()
+    with model.forward([ForwardInput(model.open(), tokens)], Needs(hidden=(0, 1, 2, -1))) as output:
+        hidden = {layer: output.hidden(0, layer).copy() for layer in (0, 1, 2, -1)}
+        last = output.logits(0).copy()
     for layer in (0, 1, 2):
         x = hidden[layer]
         final = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(spec.norm_eps)) * tensors["norm"]
@@ -85,49 +85,49 @@ def test_hidden_states_are_the_layers_outputs(model: ReferenceModel) -> None:
 
 
 def test_only_rows_that_are_asked_for_meet_the_head(model: ReferenceModel) -> None:
-    with model.forward([Feed(model.open(), text(30), logits=False)], Needs(every_row=True)) as scored:
-        assert scored.logits(0).shape == (30, 101)
-    with model.forward([Feed(model.open(), text(30), logits=False)]) as scored:
-        assert scored.logits(0).shape == (0, 101)
+    with model.forward([ForwardInput(model.open(), text(30), logits=False)], Needs(every_row=True)) as output:
+        assert output.logits(0).shape == (30, 101)
+    with model.forward([ForwardInput(model.open(), text(30), logits=False)]) as output:
+        assert output.logits(0).shape == (0, 101)
 
 
 @pytest.mark.parametrize("path", [(1, 2), (2,), (0, 0), (5,), (-1,)])
 def test_commit_refuses_what_is_no_path(model: ReferenceModel, path: tuple[int, ...]) -> None:
     kv = prefilled(model, text(3))
-    with model.forward([Feed(kv, (1,), TREE)]) as scored:
+    with model.forward([ForwardInput(kv, (1,), TREE)]) as output:
         with pytest.raises(ValueError, match="root down"):
-            scored.commit(0, path)
+            output.commit(0, path)
         assert kv.in_pass
-        scored.commit(0, (0, 4))
+        output.commit(0, (0, 4))
     assert kv.length == 6
 
 
 def test_commit_happens_once_and_in_the_pass(model: ReferenceModel) -> None:
     kv, closed = prefilled(model, text(3)), prefilled(model, text(3))
-    with model.forward([Feed(kv, (1,)), Feed(closed, (1,))]) as scored:
-        scored.commit(0, ())
+    with model.forward([ForwardInput(kv, (1,)), ForwardInput(closed, (1,))]) as output:
+        output.commit(0, ())
         closed.close()
         for index in (0, 1):
             with pytest.raises(BackendError, match="nothing to commit"):
-                scored.commit(index, ())
-    with model.forward([Feed(kv, (1,))]) as scored:
+                output.commit(index, ())
+    with model.forward([ForwardInput(kv, (1,))]) as output:
         pass
     with pytest.raises(BackendError, match="nothing to commit"):
-        scored.commit(0, ())
+        output.commit(0, ())
     assert kv.length == 4
 
 
 def test_a_pass_inside_a_pass(model: ReferenceModel) -> None:
     """Other sequences may run meanwhile (a model that drafts for itself); the same one may not."""
     outer, inner = prefilled(model, text(3)), prefilled(model, text(9))
-    with model.forward([Feed(outer, (1,))]) as scored:
-        with pytest.raises(BackendError, match="already in a pass"), model.forward([Feed(outer, (1,))]):
+    with model.forward([ForwardInput(outer, (1,))]) as output:
+        with pytest.raises(BackendError, match="already in a pass"), model.forward([ForwardInput(outer, (1,))]):
             pass
-        with model.forward([Feed(inner, (2,))]) as second:
+        with model.forward([ForwardInput(inner, (2,))]) as second:
             second.commit(0, ())
-        scored.commit(0, ())
+        output.commit(0, ())
         # Once committed a sequence is free again, also for the next pass.
-        with model.forward([Feed(outer, (2,))]) as third:
+        with model.forward([ForwardInput(outer, (2,))]) as third:
             third.commit(0, ())
     assert (outer.length, inner.length) == (5, 10)
 
@@ -136,15 +136,15 @@ def test_feeds_that_cannot_be(model: ReferenceModel) -> None:
     kv, closed = model.open(), model.open()
     closed.close()
     other = tiny("llama")
-    for feeds, match in (
-        ([Feed(kv, ())], "no forced token"),
-        ([Feed(kv, (1,)), Feed(kv, (2,))], "twice"),
-        ([Feed(closed, (1,))], "closed"),
-        ([Feed(other.open(), (1,))], "did not open"),
+    for inputs, match in (
+        ([ForwardInput(kv, ())], "no input_tokens token"),
+        ([ForwardInput(kv, (1,)), ForwardInput(kv, (2,))], "twice"),
+        ([ForwardInput(closed, (1,))], "closed"),
+        ([ForwardInput(other.open(), (1,))], "did not open"),
     ):
-        with pytest.raises(BackendError, match=match), model.forward(feeds):
+        with pytest.raises(BackendError, match=match), model.forward(inputs):
             pass
-    with pytest.raises(BackendError, match="no layer 3"), model.forward([Feed(kv, (1,))], Needs(hidden=(3,))):
+    with pytest.raises(BackendError, match="no layer 3"), model.forward([ForwardInput(kv, (1,))], Needs(hidden=(3,))):
         pass
     assert (kv.length, kv.nbytes) == (0, 0)
 
@@ -155,7 +155,7 @@ def test_out_of_memory_leaves_sequences_as_they_were(model: ReferenceModel, monk
         patch.setattr(
             SequenceKV, "_grow", lambda self, slots: (_ for _ in ()).throw(MemoryError) if slots > 64 else None
         )
-        with pytest.raises(BackendError, match="memory"), model.forward([Feed(kv, (1,), TREE) for kv in kvs]):
+        with pytest.raises(BackendError, match="memory"), model.forward([ForwardInput(kv, (1,), TREE) for kv in kvs]):
             pass
         with pytest.raises(BackendError, match="memory"):
             _ = SequenceKV.fork(_long(model))
@@ -179,8 +179,8 @@ def test_broken_weights_give_broken_logits_and_no_warning() -> None:
     kv = prefilled(model, text(3))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with model.forward([Feed(kv, (1,), TREE)]) as scored:
-            assert np.isnan(scored.logits(0)).all()
+        with model.forward([ForwardInput(kv, (1,), TREE)]) as output:
+            assert np.isnan(output.logits(0)).all()
     # What rolls back leaves no NaN behind for the next pass to multiply with zero.
     assert not kv.k[:, :, 3:].any()
 
@@ -205,7 +205,7 @@ def test_a_closed_model_says_so() -> None:
     kv = prefilled(model, text(3))
     model.close()
     model.close()
-    with pytest.raises(BackendError, match="closed"), model.forward([Feed(kv, (1,))]):
+    with pytest.raises(BackendError, match="closed"), model.forward([ForwardInput(kv, (1,))]):
         pass
     kv.close()
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
-from forerun.core.protocols import Feed, Model
+from forerun.core.protocols import ForwardInput, Model
 from forerun.weights.layout import optional, required
 from forerun.weights.spec import Spec
 
@@ -93,8 +93,8 @@ def prefilled(model: Model, tokens: Sequence[int]) -> SequenceKV:
     kv = model.open()
     assert isinstance(kv, SequenceKV)
     if tokens:
-        with model.forward([Feed(kv, tuple(tokens), logits=False)]) as scored:
-            scored.commit(0, ())
+        with model.forward([ForwardInput(kv, tuple(tokens), logits=False)]) as output:
+            output.commit(0, ())
     return kv
 
 

@@ -15,7 +15,7 @@ from forerun.weights.spec import Spec
 from forerun.weights.tensors import Tensor
 from tests.unit.backends.tiny import Floats, random_tensors, spec_of
 
-# What quantised matrices need: columns in multiples of 32.
+# What quantized matrices need: columns in multiples of 32.
 WIDE = {"width": 64, "ffn": 96, "heads": 4, "kv_heads": 2, "head_dim": 16, "query_scale": 0.25}
 
 
@@ -50,8 +50,8 @@ def tiny_cpu(
     return CpuModel(spec, encoded(spec, kind, seed), options=options or CpuOptions(threads=1))
 
 
-def dequantised(tensors: Mapping[str, Tensor]) -> dict[str, Floats]:
-    return {name: tensor.dequantise() for name, tensor in tensors.items()}
+def dequantized(tensors: Mapping[str, Tensor]) -> dict[str, Floats]:
+    return {name: tensor.dequantize() for name, tensor in tensors.items()}
 
 
 def cpu_contents(kv: CpuKV) -> list[NDArray[Any]]:

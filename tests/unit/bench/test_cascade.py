@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from forerun.backends.toy import ToyModel, random_law, text_law
+from forerun.assembly import Source
+from forerun.backends.toy import ToyModel, random_logits, text_logits
 from forerun.bench.cascade import (
     DRAFTER,
     LOSSLESS,
@@ -25,10 +26,9 @@ from forerun.bench.cascade import (
     run_sweep,
     tabulate,
 )
-from forerun.build import Source
 from forerun.core.protocols import Model
 from forerun.errors import CompositionError, UsageError
-from forerun.weights.tokenizer import byte_tokenizer
+from forerun.tokenizers.tokenizer import byte_tokenizer
 
 TEXT = "the drafter runs ahead and the target reads what the drafter wrote. the target keeps what it would have said. "
 OTHER = "the drafter writes and the target runs. what the target said the drafter would have said ahead of the target. "
@@ -37,8 +37,8 @@ ASKS = [Ask("1", "the target ", ("target",)), Ask("2", "what "), Ask("3", "ahead
 
 def source(name: str, text: str, order: int) -> Source:
     tokenizer = byte_tokenizer()
-    counted = text_law([*text.encode()] * 2, tokenizer.vocab_size, order)
-    tilt = random_law(tokenizer.vocab_size, 1, 0.1)
+    counted = text_logits([*text.encode()] * 2, tokenizer.vocab_size, order)
+    tilt = random_logits(tokenizer.vocab_size, 1, 0.1)
 
     def law(path: tuple[int, ...]) -> NDArray[np.float32]:
         without_ties: NDArray[np.float32] = counted(path) + tilt(path)

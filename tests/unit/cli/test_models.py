@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forerun import Completion, Usage, __version__
-from forerun.cli.summary import summarise
+from forerun.cli.summary import summarize
 from forerun.core.stats import Stats
 from forerun.models import CATALOGUE, find
 from tests.conftest import Cli
@@ -82,12 +82,12 @@ def answer(reason: str, draft: str = "ngram", **counts: int) -> Completion:
 
 
 def test_the_summary_says_what_speculation_did() -> None:
-    said = summarise(answer("stop", rounds=4, steps=2, accepted=3, drafted=8))
+    said = summarize(answer("stop", rounds=4, steps=2, accepted=3, drafted=8))
     assert said == "1 token, 0.0 tokens/s, 4 rounds, mean acceptance length 2.50 with ngram"
-    assert summarise(answer("length", rounds=1)).endswith(
+    assert summarize(answer("length", rounds=1)).endswith(
         "1 round, nothing drafted by ngram; cut at the length limit (--max-tokens)"
     )
-    assert summarise(answer("abort", "none")).endswith("nothing drafted (--draft none); interrupted")
+    assert summarize(answer("abort", "none")).endswith("nothing drafted (--draft none); interrupted")
 
 
 def test_json_of_models_is_for_programs(cli: Cli, home: Path) -> None:

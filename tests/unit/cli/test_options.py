@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from forerun.build import Plan
 from forerun.cli import options
+from forerun.config import Config
 from forerun.core.sampling import Sampling
 from forerun.errors import UsageError
 
 
 def test_what_is_not_given_is_left_to_the_library() -> None:
-    assert options.plan({"model": None, "draft": "ngram", "num_speculative_tokens": None}) == {"draft": "ngram"}
+    assert options.config({"model": None, "draft": "ngram", "num_speculative_tokens": None}) == {"draft": "ngram"}
     assert options.sampling({"seed": None, "temperature": 0.5}) == {"temperature": 0.5, "logit_bias": {}}
 
 
@@ -42,12 +42,12 @@ def test_every_sampling_parameter_has_its_option() -> None:
 def test_speculative_config_speaks_vllm(config: str, planned: dict[str, Any] | None) -> None:
     expected = planned if planned is not None else {"draft": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}
     assert options.speculative_config(config) == expected
-    assert set(expected) <= {field.name for field in fields(Plan)}
+    assert set(expected) <= {field.name for field in fields(Config)}
 
 
 def test_the_config_wins_over_the_plain_options() -> None:
     given = {"draft": "auto", "num_speculative_tokens": 2, "speculative_config": '{"model": "small"}'}
-    assert options.plan(given) == {"draft": "model:small", "num_speculative_tokens": 2}
+    assert options.config(given) == {"draft": "model:small", "num_speculative_tokens": 2}
 
 
 @pytest.mark.parametrize(

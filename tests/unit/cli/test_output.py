@@ -25,23 +25,23 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     return screen
 
 
-def test_accepted_tokens_are_coloured_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accepted_tokens_are_colored_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     screen = terminal(monkeypatch)
-    with Output(colour=True) as out:
+    with Output(color=True) as out:
         out.piece("plain ")
         out.piece("drafted", accepted=True)
         out.piece("", accepted=True)
     assert screen.getvalue() == "plain \x1b[32mdrafted\x1b[0m"
 
 
-def test_without_colour_or_without_a_terminal_nothing_is_coloured(
+def test_without_color_or_without_a_terminal_nothing_is_colored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     screen = terminal(monkeypatch)
     with Output() as out:
         out.piece("drafted", accepted=True)
     assert screen.getvalue() == "drafted"
-    with Output(tmp_path / "x", colour=True) as out:
+    with Output(tmp_path / "x", color=True) as out:
         out.piece("drafted", accepted=True)
     assert (tmp_path / "x").read_text("utf-8") == "drafted"
 

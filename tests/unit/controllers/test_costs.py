@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from forerun.backends.toy import ToyModel, random_law
+from forerun.backends.toy import ToyModel, random_logits
 from forerun.controllers import CostCurve, measure
 
 
@@ -53,11 +53,11 @@ def test_measures_a_model_and_leaves_nothing_behind() -> None:
     passes: list[int] = []
 
     class Watched(ToyModel):
-        def _check(self, feeds, kvs):  # type: ignore[no-untyped-def]
-            passes.append(sum(len(feed.forced) + len(feed.draft) for feed in feeds))
-            super()._check(feeds, kvs)
+        def _check(self, inputs, kvs):  # type: ignore[no-untyped-def]
+            passes.append(sum(len(feed.input_tokens) + len(feed.draft) for feed in inputs))
+            super()._check(inputs, kvs)
 
-    found = measure(Watched(8, 1, random_law(8, 1)), seconds=0.05, largest=8)
+    found = measure(Watched(8, 1, random_logits(8, 1)), seconds=0.05, largest=8)
     assert {1, 4, 8} <= set(found) <= {1, 2, 3, 4, 6, 8}
     assert all(np.isfinite(seconds) and seconds > 0 for seconds in found.values())
     assert max(passes[1:]) == 8

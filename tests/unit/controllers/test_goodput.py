@@ -6,9 +6,9 @@ import pytest
 
 from forerun.controllers import CostCurve, Goodput
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome, Seconds
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import Seconds, StepResult
 
 FLAT = {1: 1.0, 64: 1.0}
 STEEP = {1: 1.0, 64: 64.0}
@@ -78,7 +78,7 @@ def play(goodput: Goodput, right: float, rounds: int, cost: dict[int, float], dr
         accepted = len(kept) if good else 0
         tokens = (*range(accepted), accepted if good else 99)
         seconds = Seconds(draft_cost * len(draft), curve(1 + len(kept)), 0.0)
-        goodput.observe([Outcome(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
+        goodput.observe([StepResult(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
         verified.append(len(kept))
     return verified
 
@@ -104,7 +104,7 @@ def judge(goodput: Goodput, right: float, rounds: int, cheap: Draft, level: floa
         accepted = len(kept) if good and depth else 0
         tokens = (*range(accepted), accepted if good else 99)
         seconds = Seconds(level * len(dear), goodput.curve(1 + len(kept)), 0.0)
-        goodput.observe([Outcome(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
+        goodput.observe([StepResult(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
     return depths
 
 
@@ -128,7 +128,7 @@ def asks_for(goodput: Goodput, sureness: float, rounds: int = 400) -> bool:
     for _ in range(rounds):
         asked = asked or levels_of(goodput, one)[0] > 0
         goodput.judge.watched(one, sureness)
-        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
+        goodput.observe([StepResult(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
     goodput.forget(one)
     return asked
@@ -154,7 +154,7 @@ def test_what_failed_once_is_not_read_again_where_the_target_is_as_sure() -> Non
         dear = chain(0.9, 0.9, source="dear")
         goodput.judge.spent([failing], [dear], [0], 0.7)
         [kept] = goodput.trim([failing], [dear], 0.7)
-        goodput.observe([Outcome(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
+        goodput.observe([StepResult(failing, (1,), kept, (), (99,), seconds=Seconds(0.6, 1.1, 0.0))])
     assert not goodput.judge.watches(failing)
     assert not asks_for(goodput, 0.7)
     assert asks_for(goodput, 0.95)
@@ -185,7 +185,7 @@ def test_a_dear_drafter_that_says_nothing_is_charged_all_the_same() -> None:
             asked += 1
             goodput.judge.spent([one], [EMPTY], [0], 0.3)
         goodput.trim([one], [EMPTY], 0.3)
-        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.3, 1.0, 0.0))])
+        goodput.observe([StepResult(one, (1,), tokens=(7,), seconds=Seconds(0.3, 1.0, 0.0))])
     assert asked < 30
 
 
@@ -211,7 +211,7 @@ def test_a_dear_drafter_is_not_silenced_by_what_the_cheap_one_lost() -> None:
     one = request()
     for _ in range(12):
         [kept] = goodput.trim([one], [chain(*[0.9] * 4)], 0.0)
-        goodput.observe([Outcome(one, (1,), kept, (), (99,), seconds=Seconds(0.0, 3.0, 0.0))])
+        goodput.observe([StepResult(one, (1,), kept, (), (99,), seconds=Seconds(0.0, 3.0, 0.0))])
     assert len(kept) == 0
     assert levels_of(goodput, one)[0] > 0
     dear = chain(*[0.9] * 3, source="dear")
@@ -227,7 +227,7 @@ def test_a_long_text_is_read_only_once_that_would_have_paid_for_the_answer_so_fa
     for _ in range(180):
         goodput.judge.watched(one, 0.75)
         asked.append(levels_of(goodput, one)[0] > 0)
-        goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
+        goodput.observe([StepResult(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0))])
         one.tokens.append(7)
     # Believed of it: 1 + 2.2 * 0.75 tokens in T(4) + 3 * 0.3; reading costs 0.05 for each token but the first few.
     believed = (1 + 2.2 * 0.75) / (goodput.curve(4) + 0.9)
@@ -300,7 +300,7 @@ def test_what_took_no_time_says_nothing_of_the_model() -> None:
         goodput.budgets([one])
         goodput.judge.spent([one], [chain(0.9)], [0], 1e-6)
         goodput.trim([one], [chain(0.9)], 0.0)
-        goodput.observe([Outcome(one, (1,), EMPTY, (), (99,), seconds=Seconds(0.0, 1.0, 0.0))])
+        goodput.observe([StepResult(one, (1,), EMPTY, (), (99,), seconds=Seconds(0.0, 1.0, 0.0))])
     assert goodput.judge.watches(one)
     assert (goodput.judge._reading, goodput.judge.threshold()) == pytest.approx(before)
 
@@ -318,11 +318,11 @@ def test_in_company_nothing_is_merely_tried() -> None:
             chosen = [one for one, levels in zip(several, wanted, strict=True) if levels]
             if chosen:
                 goodput.judge.spent(chosen, [chain(0.9)] * len(chosen), [0] * len(chosen), 0.5)
-            outcomes = [Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.5, 1.0, 0.0)) for one in several]
-            goodput.observe(outcomes)
+            results = [StepResult(one, (1,), tokens=(7,), seconds=Seconds(0.5, 1.0, 0.0)) for one in several]
+            goodput.observe(results)
         late = 0
         for _ in range(200):
             goodput.budgets(several)
             late += any(levels_of(goodput, *several))
-            goodput.observe([Outcome(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0)) for one in several])
+            goodput.observe([StepResult(one, (1,), tokens=(7,), seconds=Seconds(0.0, 1.0, 0.0)) for one in several])
         assert (late > 0) == tried

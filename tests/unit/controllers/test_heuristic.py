@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from forerun.controllers import Heuristic
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 
 
 def request() -> Request:
     return Request([1, 2], Sampling())
 
 
-def ended(asked: Request, draft: Draft, accepted: int) -> Outcome:
-    return Outcome(asked, (0,), draft, tuple(range(accepted)), tuple(range(accepted + 1)))
+def ended(asked: Request, draft: Draft, accepted: int) -> StepResult:
+    return StepResult(asked, (0,), draft, tuple(range(accepted)), tuple(range(accepted + 1)))
 
 
 def test_the_schedule() -> None:
@@ -43,7 +43,7 @@ def test_nothing_drafted_says_nothing_and_a_tree_counts_by_depth() -> None:
     schedule.observe([ended(asked, EMPTY, 0)])
     assert schedule.budgets([asked]) == [4]
     tree = Draft((1, 2, 3), (-1, -1, 1))
-    schedule.observe([Outcome(asked, (0,), tree, (1, 2), (2, 3, 4))])
+    schedule.observe([StepResult(asked, (0,), tree, (1, 2), (2, 3, 4))])
     assert schedule.budgets([asked]) == [6]
 
 

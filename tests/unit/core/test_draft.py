@@ -69,7 +69,7 @@ def test_what_is_no_tree_is_refused(arguments: dict[str, object], message: str) 
         Draft(**arguments)  # type: ignore[arg-type]
 
 
-def labelled() -> Draft:
+def labeled() -> Draft:
     """TREE with everything a node can carry, so that cutting shows whether it carries all of it along."""
     q = tuple(np.full(2, float(node)) for node in range(6))
     return Draft(
@@ -85,7 +85,7 @@ def labelled() -> Draft:
 
 
 def test_keep_carries_everything_along() -> None:
-    kept = labelled().keep((1, 4))
+    kept = labeled().keep((1, 4))
     assert kept.tokens == (11, 14)
     assert kept.parents == (-1, 0)
     assert kept.q is not None

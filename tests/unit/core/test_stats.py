@@ -5,31 +5,31 @@ from __future__ import annotations
 import pytest
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome, Seconds, Verdict
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.core.stats import Stats
+from forerun.core.step import Seconds, StepResult, Verdict
 
 REQUEST = Request((0,), Sampling())
 
 
-def outcome(drafted: int, accepted: int, bonus: bool = True) -> Outcome:
+def result(drafted: int, accepted: int, bonus: bool = True) -> StepResult:
     draft = Draft.chain(range(drafted)) if drafted else EMPTY
     path = tuple(range(accepted))
     tokens = (*range(accepted), 99) if bonus else tuple(range(accepted))
     verdict = Verdict(path, 99, (True,) + (False,) * accepted, (0.25,) * (accepted + 1))
-    return Outcome(REQUEST, (0,), draft, path, tokens, seconds=Seconds(1, 2, 4), verdict=verdict)
+    return StepResult(REQUEST, (0,), draft, path, tokens, seconds=Seconds(1, 2, 4), verdict=verdict)
 
 
-def counted(*outcomes: Outcome) -> Stats:
+def counted(*results: StepResult) -> Stats:
     stats = Stats()
-    for each in outcomes:
+    for each in results:
         stats.add(each)
     return stats
 
 
 def test_definitions() -> None:
-    stats = counted(outcome(4, 4), outcome(4, 1), outcome(2, 0), outcome(0, 0))
+    stats = counted(result(4, 4), result(4, 1), result(2, 0), result(0, 0))
     assert (stats.rounds, stats.steps, stats.drafted, stats.accepted, stats.tokens) == (4, 3, 10, 5, 9)
     assert stats.draft_acceptance_rate == 5 / 10
     assert stats.mean_acceptance_length == 1 + 5 / 3
@@ -41,33 +41,33 @@ def test_definitions() -> None:
 
 
 def test_nothing_counted() -> None:
-    stats = counted(outcome(0, 0))
+    stats = counted(result(0, 0))
     assert stats.mean_acceptance_length == 1
     assert stats.draft_acceptance_rate == 0
     assert stats.per_position_acceptance_rate == []
 
 
 def test_a_prompt_chunk_counts_its_time_only() -> None:
-    stats = counted(Outcome(REQUEST, (1, 2, 3), decoded=False, seconds=Seconds(0, 3, 0)))
+    stats = counted(StepResult(REQUEST, (1, 2, 3), decoded=False, seconds=Seconds(0, 3, 0)))
     assert stats == Stats(verify_s=3)
 
 
 def test_a_round_cut_by_the_end_counts_what_was_kept() -> None:
-    stats = counted(outcome(4, 2, bonus=False))
+    stats = counted(result(4, 2, bonus=False))
     assert (stats.tokens, stats.accepted, stats.histogram) == (2, 2, [0, 0, 1])
 
 
 def test_merge_adds() -> None:
-    first, second = counted(outcome(4, 3)), counted(outcome(1, 1), outcome(0, 0))
-    both = counted(outcome(4, 3), outcome(1, 1), outcome(0, 0))
+    first, second = counted(result(4, 3)), counted(result(1, 1), result(0, 0))
+    both = counted(result(4, 3), result(1, 1), result(0, 0))
     first.merge(second)
     assert first == both
     second.merge(Stats())
-    assert second == counted(outcome(1, 1), outcome(0, 0))
+    assert second == counted(result(1, 1), result(0, 0))
 
 
 def test_response_block() -> None:
-    assert counted(outcome(2, 1)).as_dict() == {
+    assert counted(result(2, 1)).as_dict() == {
         "mean_acceptance_length": 2.0,
         "draft_acceptance_rate": 0.5,
         "acceptance_histogram": [0, 1],
@@ -82,7 +82,7 @@ def test_response_block() -> None:
 def test_what_a_lossy_rule_cost_counts_the_tokens_that_were_kept() -> None:
     """A text that ends within a verdict keeps the start of it."""
     draft, verdict = Draft.chain((1, 2)), Verdict((0, 1), 9, (True, False, True), (0.5, 0.25, 0.125))
-    stats = counted(Outcome(REQUEST, (0,), draft, (0, 1), (1, 2), verdict=verdict))
+    stats = counted(StepResult(REQUEST, (0,), draft, (0, 1), (1, 2), verdict=verdict))
     assert (stats.overrides, stats.given_up, stats.tokens) == (1, 0.75, 2)
     assert stats.cascade("v3:0.5") == {
         "rule": "v3:0.5",
@@ -91,6 +91,6 @@ def test_what_a_lossy_rule_cost_counts_the_tokens_that_were_kept() -> None:
         "mean_total_variation": 0.375,
         "num_unasked": 0,
     }
-    stats.merge(counted(Outcome(REQUEST, (0,), tokens=(4,), verdict=Verdict((), 4, unasked=(True,)))))
+    stats.merge(counted(StepResult(REQUEST, (0,), tokens=(4,), verdict=Verdict((), 4, unasked=(True,)))))
     told = stats.cascade("plain:0.5")
     assert (told["num_overrides"], told["mean_total_variation"], told["num_unasked"]) == (None, None, 1)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from forerun.backends.toy import ToyModel, random_law
+from forerun.backends.toy import ToyModel, random_logits
 from forerun.core.protocols import Floats, ModelInfo
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
@@ -126,7 +126,7 @@ def test_slem_drafts_text_in_the_targets_tokens() -> None:
 
 
 def test_tli_draws_among_the_shared_tokens() -> None:
-    model = ToyModel(THEIRS.vocab_size, 2, random_law(THEIRS.vocab_size, 3))
+    model = ToyModel(THEIRS.vocab_size, 2, random_logits(THEIRS.vocab_size, 3))
     shared = Shared(OURS, THEIRS)
     request = Request(ours("abc de"), Sampling(temperature=1.0), shares_noise=False)
     drafter = ModelDrafter(model, TARGET, width=3, shared=shared)
@@ -135,15 +135,15 @@ def test_tli_draws_among_the_shared_tokens() -> None:
     q = draft.q[0]
     assert q is not None
     assert set(np.flatnonzero(q)) == set(shared.ids.tolist())
-    row = random_law(THEIRS.vocab_size, 3)(tuple(theirs("abc de"))[-2:]).astype(np.float64)
+    row = random_logits(THEIRS.vocab_size, 3)(tuple(theirs("abc de"))[-2:]).astype(np.float64)
     weights = np.exp(row[shared.rows])
     np.testing.assert_allclose(q[shared.ids], weights / weights.sum(), rtol=1e-6)
 
 
 def test_tli_agrees_with_itself_after_any_commit() -> None:
-    """Its KV is cut and filled across retokenisation: a session that lived drafts as a fresh one does."""
+    """Its KV is cut and filled across retokenization: a session that lived drafts as a fresh one does."""
     chance = random.Random(5)
-    model = ToyModel(THEIRS.vocab_size, 3, random_law(THEIRS.vocab_size, 3))
+    model = ToyModel(THEIRS.vocab_size, 3, random_logits(THEIRS.vocab_size, 3))
     drafter = ModelDrafter(model, TARGET, width=2, shared=Shared(OURS, THEIRS), chunk=4)
     slem = SlemDrafter(model, VOCAB, Shared(OURS, THEIRS), chunk=4)
     request = Request(ours("abc de ab"), Sampling(temperature=0.7))

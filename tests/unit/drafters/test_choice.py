@@ -182,9 +182,9 @@ def test_goodput_as_the_judge_runs_a_model_that_pays_and_drops_one_that_does_not
     class Counted(ToyModel):
         passes = 0
 
-        def forward(self, feeds, needs=None):  # type: ignore[no-untyped-def]
+        def forward(self, inputs, needs=None):  # type: ignore[no-untyped-def]
             Counted.passes += 1
-            return super().forward(feeds)
+            return super().forward(inputs)
 
     class Known(CostCurve):
         def observe(self, rows: int, seconds: float) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.outcome import Outcome
 from forerun.core.protocols import Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.compose import Chain, Extend, Merge, hang, merge
 
@@ -29,7 +29,7 @@ class SayingSession(Session):
         self.asked.append((tuple(path), budget))
         return self._says(path, budget)
 
-    def observe(self, outcome: Outcome) -> None:
+    def observe(self, result: StepResult) -> None:
         self.observed += 1
 
     def close(self) -> None:
@@ -152,7 +152,7 @@ def test_every_part_observes_and_closes_and_their_needs_add_up(kind: type[Chain]
     whole = kind(parts)
     assert set(whole.needs.hidden) == {2, 5, -1}
     session = whole.open(request())
-    session.observe(Outcome(request(), (1,)))
+    session.observe(StepResult(request(), (1,)))
     session.close()
     assert [(p.sessions[0].observed, p.sessions[0].closed) for p in parts] == [(1, 1), (1, 1)]
 

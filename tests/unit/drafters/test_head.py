@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.backends.reference import ReferenceModel
-from forerun.backends.toy import ToyModel, random_law
+from forerun.backends.toy import ToyModel, random_logits
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.drafters import head as module
@@ -21,7 +21,7 @@ from tests.unit.backends.tiny_cpu import WIDE, encoded
 
 VOCAB = 12
 IDS = np.array([8, 1, 5, 2])
-LAW = random_law(VOCAB, 3, 3.0)
+LAW = random_logits(VOCAB, 3, 3.0)
 
 
 def vectors(ids: np.ndarray[tuple[int], np.dtype[np.int64]]) -> np.ndarray[tuple[int, int], np.dtype[np.float32]]:
@@ -77,7 +77,7 @@ def test_a_text_of_all_ids_makes_up_for_the_head() -> None:
 
 def test_ids_that_only_the_head_has_are_not_proposed() -> None:
     cut = ToyModel(VOCAB, 2, lambda path: LAW(path)[IDS])
-    narrow = ToyModel(6, 2, random_law(6, 1)).info
+    narrow = ToyModel(6, 2, random_logits(6, 1)).info
     draft = ModelDrafter(cut, narrow, width=4, head=Head(IDS, 6)).open(Request([1, 5], Sampling())).propose(9)
     assert len(draft) > 0
     assert set(draft.tokens) <= {1, 5, 2}

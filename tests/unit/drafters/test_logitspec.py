@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.logitspec import LogitSpecDrafter
 
 
@@ -16,7 +16,7 @@ def test_runners_up_are_guesses_at_the_token_after_next() -> None:
     logits = np.full(20, -9.0, dtype=np.float32)
     logits[[7, 2, 12]] = (5.0, 4.0, 3.0)
     request.append(7, 100)
-    session.observe(Outcome(request, (9,), tokens=(7,), rows=logits[None]))
+    session.observe(StepResult(request, (9,), tokens=(7,), rows=logits[None]))
     draft = session.propose(20)
     below = [draft.tokens[node] for node in draft.children(-1)]
     assert below[:2] == [2, 12]
@@ -39,6 +39,6 @@ def test_lookup_and_runners_up_learn_their_worth() -> None:
         token, runner = 3 + step % 2, 3 + (step + 1) % 2
         logits[[token, runner]] = (5.0, 4.0)
         request.append(token, 100)
-        session.observe(Outcome(request, (request.tokens[-2],), tokens=(token,), rows=logits[None]))
+        session.observe(StepResult(request, (request.tokens[-2],), tokens=(token,), rows=logits[None]))
     assert drafter.runners[0] > before[0]
     assert drafter.lookup[3] > 0.6

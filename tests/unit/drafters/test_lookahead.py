@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.lookahead import LookaheadDrafter, LookaheadSession, Pool
 
 
@@ -21,10 +21,10 @@ def observe(session: LookaheadSession, draft: Draft, path: tuple[int, ...], *ans
     request = session.request
     last = path[-1] + 1 if path else 0
     tokens = (*(draft.tokens[node] for node in path), answers[last])
-    forced = (request.tokens[-1],)
+    input_tokens = (request.tokens[-1],)
     for token in tokens:
         request.append(token, 1000)
-    session.observe(Outcome(request, forced, draft, path, tokens, rows=one_hot_rows(*answers)))
+    session.observe(StepResult(request, input_tokens, draft, path, tokens, rows=one_hot_rows(*answers)))
 
 
 def test_the_answers_are_the_next_window_and_their_runs_are_drafted() -> None:

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from forerun.backends.reference import ReferenceModel
-from forerun.backends.toy import ToyModel, ToyScored, random_law
+from forerun.backends.toy import ToyModel, ToyOutput, random_logits
 from forerun.controllers import CostCurve, Goodput
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
-from forerun.core.protocols import NOTHING, Controller, Drafter, Feed, Floats, Needs
+from forerun.core.protocols import NOTHING, Controller, Drafter, Floats, ForwardInput, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling, choose, law
 from forerun.drafters.choice import Choice
@@ -30,7 +30,7 @@ from forerun.weights.spec import Spec
 from tests.unit.backends.tiny import random_tensors, spec_of, text, tiny
 
 VOCAB = 9
-LAW = random_law(VOCAB, 4, 2.0)
+LAW = random_logits(VOCAB, 4, 2.0)
 TARGET = ToyModel(VOCAB, 3, LAW).info
 
 
@@ -38,14 +38,14 @@ class Counted(ToyModel):
     """A toy that notes the rows of each pass."""
 
     def __init__(self, *, context: int = 100, rows: int = VOCAB) -> None:
-        super().__init__(rows, 3, random_law(rows, 4, 2.0), context=context)
+        super().__init__(rows, 3, random_logits(rows, 4, 2.0), context=context)
         self.passes: list[list[tuple[int, int]]] = []
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
-        self.passes.append([(len(feed.forced), len(feed.draft)) for feed in feeds])
-        with super().forward(feeds, needs) as scored:
-            yield scored
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ToyOutput]:
+        self.passes.append([(len(feed.input_tokens), len(feed.draft)) for feed in inputs])
+        with super().forward(inputs, needs) as output:
+            yield output
 
 
 def request(tokens: Sequence[int], temperature: float = 0.0, *, shares_noise: bool = True, seed: int = 1) -> Request:
@@ -234,9 +234,9 @@ class Failing(Counted):
     """A toy whose third pass fails after its rows were looked at."""
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
-        with super().forward(feeds, needs) as scored:
-            yield scored
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ToyOutput]:
+        with super().forward(inputs, needs) as output:
+            yield output
             if len(self.passes) == 3:
                 raise BackendError("out of memory")
 
@@ -266,7 +266,7 @@ def tree_of(draft: Draft) -> set[tuple[tuple[int, ...], float]]:
 def test_a_helper_changes_the_passes_not_the_draft(width: int, temperature: float, shares_noise: bool) -> None:
     """The helper is the same model one token of context short, so it is right often, and never changes anything."""
     alone, helped = Counted(), Counted()
-    near = ToyModel(VOCAB, 3, lambda path: LAW(path) + random_law(VOCAB, 5, 0.4)(path[-1:]))
+    near = ToyModel(VOCAB, 3, lambda path: LAW(path) + random_logits(VOCAB, 5, 0.4)(path[-1:]))
     stage = ModelDrafter(helped, TARGET, width=width, helper=drafter(near, 2))
     passes = [0, 0]
     requests = [request([1, 2, 3], temperature, shares_noise=shares_noise) for _ in range(2)]
@@ -318,9 +318,9 @@ class Counting:
     def __init__(self, model: ReferenceModel) -> None:
         self._model, self.info, self.fed = model, model.info, 0
 
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Any:
-        self.fed += sum(len(feed.forced) + len(feed.draft) for feed in feeds)
-        return self._model.forward(feeds, needs)
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Any:
+        self.fed += sum(len(feed.input_tokens) + len(feed.draft) for feed in inputs)
+        return self._model.forward(inputs, needs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.recycling import Matrix, RecyclingDrafter, RecyclingSession
 from forerun.errors import UsageError
 
@@ -27,10 +27,10 @@ def row(*ranked: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 def observe(session: RecyclingSession, draft: Draft, path: tuple[int, ...], bonus: int, *rows: object) -> None:
     request = session.request
     tokens = (*(draft.tokens[node] for node in path), bonus)
-    forced = (request.tokens[-1],)
+    input_tokens = (request.tokens[-1],)
     for token in tokens:
         request.append(token, 1000)
-    session.observe(Outcome(request, forced, draft, path, tokens, rows=np.stack(rows)))  # type: ignore[arg-type]
+    session.observe(StepResult(request, input_tokens, draft, path, tokens, rows=np.stack(rows)))  # type: ignore[arg-type]
 
 
 def test_nothing_is_known_at_first() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from forerun.backends.toy import ToyKV, ToyModel, ToyScored, random_law
+from forerun.backends.toy import ToyKV, ToyModel, ToyOutput, random_logits
 from forerun.controllers import Fixed
 from forerun.core.draft import Draft
-from forerun.core.outcome import Outcome
-from forerun.core.protocols import NOTHING, Feed, Floats, Needs
+from forerun.core.protocols import NOTHING, Floats, ForwardInput, Needs
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
+from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
@@ -32,7 +32,7 @@ class OracleSession(Session):
     def __init__(self, request: Request, text: Sequence[int], wrong_every: int) -> None:
         super().__init__(request)
         self._text, self._wrong = text, wrong_every
-        self.seen: list[Outcome] = []
+        self.seen: list[StepResult] = []
 
     def propose_after(self, path: Sequence[int], budget: int) -> Draft:
         start = len(self.request.tokens)
@@ -46,8 +46,8 @@ class OracleSession(Session):
             parent = len(tokens) - 1
         return Draft(tuple(tokens), tuple(parents), source="oracle")
 
-    def observe(self, outcome: Outcome) -> None:
-        self.seen.append(outcome)
+    def observe(self, result: StepResult) -> None:
+        self.seen.append(result)
 
 
 class OracleDrafter(SessionDrafter[OracleSession]):
@@ -61,7 +61,7 @@ class OracleDrafter(SessionDrafter[OracleSession]):
 
 
 def model(order: int = 3, context: int = 4096, tree: bool = True) -> ToyModel:
-    return ToyModel(VOCAB, order, random_law(VOCAB, 11), context=context, tree=tree)
+    return ToyModel(VOCAB, order, random_logits(VOCAB, 11), context=context, tree=tree)
 
 
 def requests(count: int = 1, **sampling: Any) -> list[Request]:
@@ -178,7 +178,7 @@ class Breaking(ToyModel):
     def __init__(
         self, poison: int | None = None, at: int | None = None, error: type[BaseException] = RuntimeError
     ) -> None:
-        law = random_law(VOCAB, 11)
+        law = random_logits(VOCAB, 11)
 
         def poisoned(path: tuple[int, ...]) -> Floats:
             return np.full(VOCAB, np.nan, dtype=np.float32) if poison in path else law(path)
@@ -187,12 +187,12 @@ class Breaking(ToyModel):
         self._passes, self._at, self._error = 0, at, error
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ToyScored]:
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ToyOutput]:
         self._passes += 1
-        with super().forward(feeds, needs) as scored:
+        with super().forward(inputs, needs) as output:
             if self._passes == self._at:
                 raise self._error("on purpose")
-            yield scored
+            yield output
 
 
 def test_broken_logits_end_one_request_and_not_the_others() -> None:
@@ -239,8 +239,8 @@ def test_a_text_too_short_to_be_of_use_does_not_take_a_kept_ones_place() -> None
     run(engine, [first])
     run(engine, [Request([1, 2], Sampling(max_tokens=2))])
     engine.add(Request([*first.tokens, 1, 2], Sampling(max_tokens=5)))
-    [outcome] = engine.step()
-    assert len(outcome.forced) == 3
+    [result] = engine.step()
+    assert len(result.input_tokens) == 3
 
 
 def test_a_kept_prefix_is_read_once() -> None:
@@ -250,8 +250,10 @@ def test_a_kept_prefix_is_read_once() -> None:
     run(engine, [first])
     second = Request([*first.tokens, 1, 2], Sampling(max_tokens=5))
     engine.add(second)
-    [outcome] = engine.step()
-    assert len(outcome.forced) == 3  # the last token of the first text, which no pass had read, and the two new ones
+    [result] = engine.step()
+    assert (
+        len(result.input_tokens) == 3
+    )  # the last token of the first text, which no pass had read, and the two new ones
     drain(engine)
     fresh = Request([*first.tokens, 1, 2], Sampling(max_tokens=5))
     run(Engine(model(), NoneDrafter(), Keyed(), Fixed(0)), [fresh])

@@ -32,11 +32,11 @@ def test_prompts_share_the_rows_and_decoding_goes_on() -> None:
     long, short, decoding, late = request(25), request(4, 1), request(30, 29), request(5)
     scheduler.live = [long, short, decoding, late]
     turns = {id(t.request): t for t in scheduler.plan()}
-    assert len(turns[id(long)].forced) == 10
+    assert len(turns[id(long)].input_tokens) == 10
     assert not turns[id(long)].decodes
     assert id(short) not in turns
     assert id(late) not in turns
-    assert len(turns[id(decoding)].forced) == 1
+    assert len(turns[id(decoding)].input_tokens) == 1
     assert turns[id(decoding)].decodes
 
 
@@ -45,4 +45,4 @@ def test_the_last_chunk_of_a_prompt_decodes() -> None:
     one = request(25, 20)
     scheduler.live = [one]
     [turn] = scheduler.plan()
-    assert (len(turn.forced), turn.decodes) == (5, True)
+    assert (len(turn.input_tokens), turn.decodes) == (5, True)

@@ -51,7 +51,7 @@ def test_default_and_drafter() -> None:
 
 def test_terms_that_must_be_shown() -> None:
     assert "ai.google.dev/gemma/terms" in find("gemma3-270m").terms
-    assert {entry.licence for entry in CATALOGUE if not entry.terms} == {"Apache-2.0"}
+    assert {entry.license for entry in CATALOGUE if not entry.terms} == {"Apache-2.0"}
 
 
 def test_aliases_in_any_case() -> None:

@@ -1,4 +1,4 @@
-"""Packed weights give back exactly what GGUF's reference dequantiser gives, for every type and any bit pattern."""
+"""Packed weights give back exactly what GGUF's reference dequantizer gives, for every type and any bit pattern."""
 
 from __future__ import annotations
 

@@ -77,9 +77,9 @@ def test_a_model_by_hand_runs() -> None:
         lambda: _core.PackedMatrix.pack(Q8_0, 1 << 40, 1 << 40, np.zeros(34, np.uint8)),
         lambda: _core.packed_bytes(Q8_0, 1 << 60, 32),
         lambda: _core.pack_into(Q8_0, 1, 32, np.zeros(34, np.uint8), np.zeros(64, np.uint8)),
-        lambda: _core.quantise(np.zeros(64, np.float32), 2, 33, True, np.zeros(68, np.uint8)),
-        lambda: _core.quantise(np.zeros(64, np.float32), 0, 32, True, np.zeros(68, np.uint8)),
-        lambda: _core.quantise(np.zeros(64, np.float32), 2, 32, True, np.zeros(67, np.uint8)),
+        lambda: _core.quantize(np.zeros(64, np.float32), 2, 33, True, np.zeros(68, np.uint8)),
+        lambda: _core.quantize(np.zeros(64, np.float32), 0, 32, True, np.zeros(68, np.uint8)),
+        lambda: _core.quantize(np.zeros(64, np.float32), 2, 32, True, np.zeros(67, np.uint8)),
         lambda: _core.row_bytes(Q8_0, 31),
         lambda: _core.Model(shape(), 1, True, 1 << 30, "mmx"),
         lambda: _core.Model(shape(heads=3, kv_heads=2), 1),
@@ -133,7 +133,7 @@ def test_a_read_only_destination_is_refused() -> None:
 def test_what_passes_refuse() -> None:
     model, other = loaded(), loaded()
     sequence = model.open()
-    feeds: list[list[Any]] = [
+    inputs: list[list[Any]] = [
         [(other.open(), [1], [], [], True)],
         [(sequence, [], [], [], True)],
         [(sequence, [20], [], [], True)],
@@ -145,7 +145,7 @@ def test_what_passes_refuse() -> None:
         [(sequence, [1], [2] * 5000, [-1] * 5000, True)],
         [(sequence, [1], [], [], True), (sequence, [1], [], [], True)],
     ]
-    for feed in feeds:
+    for feed in inputs:
         with pytest.raises((RuntimeError, ValueError)):
             model.forward(feed)
     for layer in (1, -2, 1000):

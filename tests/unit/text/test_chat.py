@@ -10,8 +10,9 @@ import pytest
 
 from forerun.errors import ModelFileError, PromptError
 from forerun.models import resolve
-from forerun.text.chat import ChatTemplate, normalised, prompt_ids
-from forerun.weights.tokenizer import byte_tokenizer, load_tokenizer
+from forerun.text.chat import ChatTemplate, normalized, prompt_ids
+from forerun.tokenizers.loading import load_tokenizer
+from forerun.tokenizers.tokenizer import byte_tokenizer
 
 TOKENIZER = byte_tokenizer()
 CHATML = (
@@ -63,7 +64,7 @@ def test_tool_calls_with_arguments_in_a_string() -> None:
     assert render(source, call("[1]")) == 'f:"[1]";'
     assert render("{{ messages[0].tool_calls is defined }}", [USER[0] | {"tool_calls": None}]) == "False"
     original = call('{"a": 1}')
-    normalised(original)
+    normalized(original)
     assert original == call('{"a": 1}')
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Verdict
+from forerun.core.step import Verdict
 from forerun.errors import CompositionError, UsageError
 from forerun.verifiers.block import Block
 from forerun.verifiers.cascade import RULES, Cascade

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from forerun.core.draft import Draft
-from forerun.core.outcome import Verdict
 from forerun.core.protocols import Verifier
+from forerun.core.step import Verdict
 from forerun.verifiers.block import Block
 from forerun.verifiers.keyed import Keyed
 from forerun.verifiers.kseq import KSeq, acceptance_rate, division_factor

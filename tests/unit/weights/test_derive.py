@@ -11,10 +11,10 @@ import pytest
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
-from forerun.core.protocols import Feed, Model, Needs
+from forerun.core.protocols import ForwardInput, Model, Needs
 from forerun.errors import UsageError
 from forerun.weights import Weights
-from forerun.weights.derive import Derived, first_layers, head_vectors, requantised, with_head
+from forerun.weights.derive import Derived, first_layers, head_vectors, requantized, with_head
 from forerun.weights.layout import validate
 from forerun.weights.tensors import Tensor
 from tests.unit.backends.tiny import Floats, spec_of, text
@@ -39,23 +39,23 @@ def loaded(backend: str, model: Weights) -> Model:
 def said(backend: str, model: Weights, layer: int = -1) -> tuple[Floats, Floats]:
     """Logits and hidden states of a layer after each token of a text."""
     opened = loaded(backend, model)
-    with opened.forward([Feed(opened.open(), text(20))], Needs((layer,), every_row=True)) as scored:
-        return scored.logits(0).copy(), scored.hidden(0, layer).copy()
+    with opened.forward([ForwardInput(opened.open(), text(20))], Needs((layer,), every_row=True)) as output:
+        return output.logits(0).copy(), output.hidden(0, layer).copy()
 
 
 def squared_error(tensor: Tensor, values: Floats) -> float:
-    return float(np.mean((tensor.dequantise() - values) ** 2))
+    return float(np.mean((tensor.dequantize() - values) ** 2))
 
 
 def test_four_bits_are_nearer_than_the_range_alone_would_bring_them() -> None:
     values = np.random.default_rng(1).standard_normal((96, 64), np.float32)
     model = weights()
     whole = Weights(model.path, "gguf", model.spec, {"layers.0.q": stored("layers.0.q", values)}, {})
-    fitted = requantised(whole, "w4").tensors["layers.0.q"]
+    fitted = requantized(whole, "w4").tensors["layers.0.q"]
     assert (fitted.kind, fitted.shape) == ("Q4_1", values.shape)
     by_range = stored("layers.0.q", values, "Q4_1")
     assert squared_error(fitted, values) < 0.9 * squared_error(by_range, values)
-    assert np.abs(fitted.dequantise() - values).max() < 1.2 * np.ptp(values) / 15
+    assert np.abs(fitted.dequantize() - values).max() < 1.2 * np.ptp(values) / 15
 
 
 @pytest.mark.parametrize("value", [0.0, -3.5, 1e-30])
@@ -63,7 +63,7 @@ def test_a_group_of_one_value_stays_that_value(value: float) -> None:
     values = np.full((1, 32), value, np.float32)
     model = weights()
     whole = Weights(model.path, "gguf", model.spec, {"layers.0.q": stored("layers.0.q", values)}, {})
-    np.testing.assert_allclose(requantised(whole, "w4").tensors["layers.0.q"].dequantise(), values, atol=1e-7)
+    np.testing.assert_allclose(requantized(whole, "w4").tensors["layers.0.q"].dequantize(), values, atol=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_group_of_one_value_stays_that_value(value: float) -> None:
 )
 def test_only_what_is_larger_is_rounded(bits: Literal["w8", "w4"], kind: str, stays: set[str]) -> None:
     model = weights()
-    smaller = requantised(model, bits)
+    smaller = requantized(model, bits)
     kinds = set()
     for name, tensor in model.tensors.items():
         after = smaller.tensors[name]
@@ -82,15 +82,15 @@ def test_only_what_is_larger_is_rounded(bits: Literal["w8", "w4"], kind: str, st
         else:
             kinds.add(tensor.kind)
             assert (after.kind, after.shape) == (kind, tensor.shape)
-            spread = np.abs(tensor.dequantise()).max()
-            assert np.abs(after.dequantise() - tensor.dequantise()).max() < spread * (0.1 if bits == "w4" else 0.01)
+            spread = np.abs(tensor.dequantize()).max()
+            assert np.abs(after.dequantize() - tensor.dequantize()).max() < spread * (0.1 if bits == "w4" else 0.01)
     assert len(kinds) >= 2
-    assert requantised(smaller, bits) is smaller
+    assert requantized(smaller, bits) is smaller
     assert (smaller.variant, model.variant) == (bits, "")
 
 
 def test_a_tied_embedding_is_the_head() -> None:
-    tied = requantised(weights("qwen2", "Q8_0", tied=True), "w4")
+    tied = requantized(weights("qwen2", "Q8_0", tied=True), "w4")
     assert tied.tensors["embed"].kind == "Q4_1"
     cut = with_head(tied, HEAD)
     assert (cut.spec.tied, cut.spec.head_rows) == (False, len(HEAD))
@@ -113,7 +113,7 @@ def test_a_head_says_what_the_whole_one_says_of_its_ids(backend: str, architectu
 
 def test_the_order_of_rounding_and_cutting_does_not_matter() -> None:
     model = weights("gemma3", "F16")
-    first, second = with_head(requantised(model, "w4"), HEAD), requantised(with_head(model, HEAD), "w4")
+    first, second = with_head(requantized(model, "w4"), HEAD), requantized(with_head(model, HEAD), "w4")
     np.testing.assert_array_equal(first.tensors["head"].data, second.tensors["head"].data)
     assert first.tensors["head"].kind == "Q4_1"
 
@@ -138,7 +138,7 @@ def test_an_early_exit_sees_what_the_layer_saw(backend: str, layers: int) -> Non
 
 def test_what_is_derived_says_so() -> None:
     model = weights()
-    both = with_head(requantised(first_layers(model, 2), "w8"), HEAD)
+    both = with_head(requantized(first_layers(model, 2), "w8"), HEAD)
     assert both.variant.startswith("exit=2,w8,head=")
     assert with_head(model, HEAD).variant != with_head(model, HEAD[::-1]).variant
     assert isinstance(both.tensors["head"], Derived)

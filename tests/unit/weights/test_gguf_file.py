@@ -35,8 +35,8 @@ def test_equals_the_folder_it_was_made_from(make_tiny: Make, tmp_path: Path, arc
     assert file.spec.tied is tied
     assert list(folder.tensors) == list(file.tensors)
     for name, tensor in file.tensors.items():
-        np.testing.assert_array_equal(tensor.dequantise(), folder.tensors[name].dequantise(), err_msg=name)
-        assert tensor.shape == tensor.dequantise().shape
+        np.testing.assert_array_equal(tensor.dequantize(), folder.tensors[name].dequantize(), err_msg=name)
+        assert tensor.shape == tensor.dequantize().shape
 
 
 def test_rows_of_q_and_k_are_unpaired(make_tiny: Make, tmp_path: Path) -> None:
@@ -47,15 +47,15 @@ def test_rows_of_q_and_k_are_unpaired(make_tiny: Make, tmp_path: Path) -> None:
             weights.tensors[f"layers.1.{part}"],
             tiny.state[f"model.layers.1.self_attn.{part}_proj.weight"],
         )
-        np.testing.assert_array_equal(tensor.dequantise(), original)
+        np.testing.assert_array_equal(tensor.dequantize(), original)
         assert not np.array_equal(tensor.stored, tensor.data)
         bias = tiny.state[f"model.layers.1.self_attn.{part}_proj.bias"]
-        np.testing.assert_array_equal(weights.tensors[f"layers.1.{part}_bias"].dequantise(), bias)
+        np.testing.assert_array_equal(weights.tensors[f"layers.1.{part}_bias"].dequantize(), bias)
     assert weights.tensors["layers.1.v"].data is weights.tensors["layers.1.v"].stored
 
 
 @pytest.mark.parametrize("kind", ["Q8_0", "Q4_0", "Q4_1", "Q5_0", "F16", "BF16"])
-def test_quantised_rows_are_unpaired_without_decoding(make_tiny: Make, tmp_path: Path, kind: str) -> None:
+def test_quantized_rows_are_unpaired_without_decoding(make_tiny: Make, tmp_path: Path, kind: str) -> None:
     import gguf
 
     tiny = make_tiny("llama")
@@ -64,7 +64,7 @@ def test_quantised_rows_are_unpaired_without_decoding(make_tiny: Make, tmp_path:
     encoding = gguf.GGMLQuantizationType[kind]
     straight = gguf.quants.quantize(original, encoding)
     np.testing.assert_array_equal(tensor.data, straight.view(np.uint8))
-    np.testing.assert_array_equal(tensor.dequantise(), gguf.quants.dequantize(straight, encoding))
+    np.testing.assert_array_equal(tensor.dequantize(), gguf.quants.dequantize(straight, encoding))
     assert tensor.kind == kind
 
 

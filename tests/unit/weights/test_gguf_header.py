@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from forerun.errors import ModelError, ModelFileError, UnsupportedModelError
+from forerun.tokenizers.loading import load_tokenizer
 from forerun.weights import open_weights
 from forerun.weights.gguf_header import read_header
-from forerun.weights.tokenizer import load_tokenizer
 
 U32, U64 = struct.Struct("<I"), struct.Struct("<Q")
 
@@ -163,7 +163,7 @@ def complaint(read: Callable[[], object]) -> str:
 def test_every_truncation_is_refused(make_tiny: Callable[..., Any], tmp_path: Path) -> None:
     raw = whole_file(make_tiny, tmp_path / "whole.gguf")
     path = tmp_path / "cut.gguf"
-    assert open_weights(tmp_path / "whole.gguf").tokenizer.encode("abcd") == [8, 9]
+    assert load_tokenizer(open_weights(tmp_path / "whole.gguf")).encode("abcd") == [8, 9]
     header_size = raw.index(b"output_norm.weight")
     for size in [*range(0, header_size, 7), *range(header_size, len(raw) - 32, 997), len(raw) - 128]:
         path.write_bytes(raw[:size])
@@ -190,7 +190,7 @@ def test_damage_never_escapes_as_another_error(
     path = tmp_path / "damaged.gguf"
     path.write_bytes(raw)
     for read in (
-        lambda: open_weights(path).tensors["layers.1.q"].dequantise(),
+        lambda: open_weights(path).tensors["layers.1.q"].dequantize(),
         lambda: load_tokenizer(path).encode("abz"),
     ):
         assert "\n" not in complaint(read)

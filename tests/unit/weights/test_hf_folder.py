@@ -39,7 +39,7 @@ def test_weights_stay_as_they_are_stored(make_tiny: Make, tmp_path: Path, dtype:
         tensor = weights.tensors[ours]
         assert tensor.kind == dtype
         assert not tensor.data.flags.writeable
-        np.testing.assert_allclose(tensor.dequantise(), tiny.state[theirs], rtol=2**-7, atol=1e-7)
+        np.testing.assert_allclose(tensor.dequantize(), tiny.state[theirs], rtol=2**-7, atol=1e-7)
 
 
 def test_the_one_is_added_to_norms_of_gemma(make_tiny: Make, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_the_one_is_added_to_norms_of_gemma(make_tiny: Make, tmp_path: Path) -> 
     }
     for ours, theirs in norms.items():
         expected = tiny.state[f"model.{theirs}.weight"] + np.float32(1)
-        np.testing.assert_array_equal(weights.tensors[ours].dequantise(), expected, err_msg=ours)
+        np.testing.assert_array_equal(weights.tensors[ours].dequantize(), expected, err_msg=ours)
 
 
 def test_shards_are_one_model(make_tiny: Make, tmp_path: Path) -> None:
@@ -282,4 +282,4 @@ def test_damage_never_escapes_as_another_error(
         tensors = open_weights(folder).tensors
     except ModelError:
         return
-    assert tensors["layers.1.q"].dequantise().shape == (16, 16)
+    assert tensors["layers.1.q"].dequantize().shape == (16, 16)

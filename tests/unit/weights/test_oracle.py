@@ -64,12 +64,12 @@ def same_matrices(weights: Weights, model: Any) -> None:
                 name = f"model.layers.{i}.{theirs}.{kind}"
                 if name in state and not (ours == "attn_norm" and weights.spec.post_norms):
                     tensor = weights.tensors[f"layers.{i}.{ours}{suffix}"]
-                    np.testing.assert_array_equal(tensor.dequantise(), state[name], err_msg=name)
+                    np.testing.assert_array_equal(tensor.dequantize(), state[name], err_msg=name)
                     seen.add(ours)
     assert {"q", "k", "v", "o", "gate", "up", "down"} <= seen
-    np.testing.assert_array_equal(weights.tensors["embed"].dequantise(), state["model.embed_tokens.weight"])
+    np.testing.assert_array_equal(weights.tensors["embed"].dequantize(), state["model.embed_tokens.weight"])
     if not weights.spec.tied:
-        np.testing.assert_array_equal(weights.tensors["head"].dequantise(), state["lm_head.weight"])
+        np.testing.assert_array_equal(weights.tensors["head"].dequantize(), state["lm_head.weight"])
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_folders_of_gemma(tmp_path: Path) -> None:
     }
     for name, norm in norms.items():
         expected = 1 + norm.weight.detach().numpy()
-        np.testing.assert_array_equal(weights.tensors[f"layers.6.{name}"].dequantise(), expected)
+        np.testing.assert_array_equal(weights.tensors[f"layers.6.{name}"].dequantize(), expected)
 
 
 def test_the_older_config_means_the_same(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_rows_of_smollm2_are_unpaired_as_transformers_does_it() -> None:
     for i in (0, 7, 29):
         for part in ("q", "k"):
             tensor = weights.tensors[f"layers.{i}.{part}"]
-            stored = replace(tensor, interleaved_heads=0).dequantise()
+            stored = replace(tensor, interleaved_heads=0).dequantize()
             expected = theirs.process(stored, f"blk.{i}.attn_{part}.weight").weights
-            np.testing.assert_array_equal(tensor.dequantise(), expected)
+            np.testing.assert_array_equal(tensor.dequantize(), expected)
             assert not np.array_equal(stored, expected)

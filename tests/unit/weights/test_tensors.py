@@ -20,7 +20,7 @@ def test_blocks_decode_as_the_gguf_package_does(kind: str) -> None:
     block, size = gguf.GGML_QUANT_SIZES[encoding]
     stored = np.random.default_rng(1).integers(0, 120, (3, 2 * size), dtype=np.uint8)
     tensor = Tensor("x", (3, 2 * block), kind, stored)
-    values = tensor.dequantise()
+    values = tensor.dequantize()
     assert values.shape == (3, 2 * block)
     assert values.dtype == np.float32
     np.testing.assert_array_equal(values, gguf.quants.dequantize(stored, encoding))
@@ -37,7 +37,7 @@ def test_plain_numbers(kind: str, shape: tuple[int, ...]) -> None:
         "BF16": (values.view(np.uint32) >> 16).astype(np.uint16),
     }
     rows = shape[0] if len(shape) == 2 else 1
-    decoded = Tensor("x", shape, kind, raws[kind].reshape(rows, -1).view(np.uint8)).dequantise()
+    decoded = Tensor("x", shape, kind, raws[kind].reshape(rows, -1).view(np.uint8)).dequantize()
     assert decoded.shape == shape
     np.testing.assert_allclose(decoded, values, rtol=2**-8 if kind == "BF16" else 0)
 
@@ -45,4 +45,4 @@ def test_plain_numbers(kind: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("kind", ["Q8_K", "I32", "NEW"])
 def test_what_cannot_be_decoded_is_named(kind: str) -> None:
     with pytest.raises(UnsupportedModelError, match=f"tensor x is stored as {kind}"):
-        Tensor("x", (1, 4), kind, np.zeros((1, 16), np.uint8)).dequantise()
+        Tensor("x", (1, 4), kind, np.zeros((1, 16), np.uint8)).dequantize()

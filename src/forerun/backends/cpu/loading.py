@@ -30,11 +30,11 @@ KINDS = {
     "Q5_K": 13, "Q6_K": 14, "IQ4_NL": 20, "IQ4_XS": 23, "BF16": 30,
 }  # fmt: skip
 DENSE = ("F32", "F16", "BF16")
-QUANTISED = {"w8": "Q8_0", "w4": "Q4_1"}
+QUANTIZED = {"w8": "Q8_0", "w4": "Q4_1"}
 GROUP = 32
 MOST_HEAD_DIM = 1024
 
-# Rows that are turned to fp32 at once where weights are quantised at loading.
+# Rows that are turned to fp32 at once where weights are quantized at loading.
 _ROWS_AT_ONCE = 4096
 
 
@@ -67,7 +67,7 @@ def load(
         raise _explained(error, spec) from error
     try:
         for name, _ in _vectors(spec, tensors):
-            model.set_vector(name, np.ascontiguousarray(tensors[name].dequantise(), np.float32).reshape(-1))
+            model.set_vector(name, np.ascontiguousarray(tensors[name].dequantize(), np.float32).reshape(-1))
         for name, matrix in _packed(spec, tensors, options, source, variant):
             model.set_matrix(name, matrix)
         model.finish()
@@ -131,7 +131,7 @@ class Source:
         """The rows as GGUF stores them in `kind`, flat."""
         if self.kind == self.tensor.kind:
             return np.ascontiguousarray(self.tensor.data).reshape(-1)
-        return _quantised(self.tensor, self.kind)
+        return _quantized(self.tensor, self.kind)
 
     def pack_into(self, destination: Bytes) -> None:
         _core.pack_into(KINDS[self.kind], self.rows, self.columns, self.data(), destination)
@@ -159,8 +159,8 @@ def _sources(spec: Spec, tensors: Mapping[str, Tensor], options: CpuOptions) -> 
                     f"{spec.name}: tensor {name} has shape {list(tensor.shape)}, the model's description asks for "
                     f"{list(shape)}: the file is damaged, get it again"
                 )
-            quantise = options.quantise if tensor.kind in DENSE and shape[1] % GROUP == 0 else None
-            sources[name] = Source(tensor, QUANTISED[quantise] if quantise else tensor.kind)
+            quantize = options.quantize if tensor.kind in DENSE and shape[1] % GROUP == 0 else None
+            sources[name] = Source(tensor, QUANTIZED[quantize] if quantize else tensor.kind)
     return sources
 
 
@@ -187,7 +187,7 @@ def _cached(sources: Mapping[str, Source], options: CpuOptions, source: Path, va
 
     Raises OSError or PackedFileError.
     """
-    file = file_for(source, options.quantise, options.home)
+    file = file_for(source, options.quantize, options.home)
     if not variant:
         cached = PackedFile.open(file) or PackedFile.build(file, _writers(sources))
         return {name: cached.blob(name) for name in sources}
@@ -199,7 +199,7 @@ def _cached(sources: Mapping[str, Source], options: CpuOptions, source: Path, va
     if not other:
         assert whole is not None
         return {name: whole.blob(name) for name in sources}
-    file = file_for(source, f"{options.quantise},{variant}", options.home)
+    file = file_for(source, f"{options.quantize},{variant}", options.home)
     cached_other = PackedFile.open(file)
     if cached_other is None or not other.keys() <= cached_other.index.keys():
         cached_other = PackedFile.build(file, _writers(other))
@@ -210,7 +210,7 @@ def _writers(sources: Mapping[str, Source]) -> dict[str, tuple[int, Writer]]:
     return {name: (item.packed_bytes, item.pack_into) for name, item in sources.items()}
 
 
-def _quantised(tensor: Tensor, kind: str) -> Bytes:
+def _quantized(tensor: Tensor, kind: str) -> Bytes:
     rows, columns = tensor.shape
     stride = _core.row_bytes(KINDS[kind], columns)
     out = np.empty(rows * stride, np.uint8)
@@ -218,8 +218,8 @@ def _quantised(tensor: Tensor, kind: str) -> Bytes:
     for first in range(0, rows, _ROWS_AT_ONCE):
         last = min(rows, first + _ROWS_AT_ONCE)
         part = Tensor(tensor.name, (last - first, columns), tensor.kind, data[first:last])
-        values = np.ascontiguousarray(part.dequantise(), np.float32).reshape(-1)
-        _core.quantise(values, last - first, columns, kind == "Q8_0", out[first * stride : last * stride])
+        values = np.ascontiguousarray(part.dequantize(), np.float32).reshape(-1)
+        _core.quantize(values, last - first, columns, kind == "Q8_0", out[first * stride : last * stride])
     return out
 
 

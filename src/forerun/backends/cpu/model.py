@@ -1,4 +1,4 @@
-"""The compiled core behind the `Model` protocol: feeds in, one call, and the transaction around it."""
+"""The compiled core behind the `Model` protocol: inputs in, one call, and the transaction around it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from forerun.backends.cpu.options import CpuOptions
-from forerun.core.protocols import KV, NOTHING, Feed, Floats, ModelInfo, Needs
+from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
 from forerun.errors import BackendError
 from forerun.weights import Weights, open_weights
 from forerun.weights.spec import Spec
@@ -120,7 +120,7 @@ class CpuModel:
     @property
     def settings(self) -> tuple[object, ...]:
         """What the cost of a pass depends on besides the file."""
-        return (self.threads, self.isa, self.options.kv_dtype, self.options.quantise)
+        return (self.threads, self.isa, self.options.kv_dtype, self.options.quantize)
 
     @property
     def kv_bytes(self) -> int:
@@ -140,18 +140,19 @@ class CpuModel:
             raise BackendError(f"{self._info.name}: {error}") from error
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[CpuScored]:
-        """One pass over all feeds; see `core.protocols.Model`. Ctrl-C stops it between layers."""
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[CpuOutput]:
+        """One pass over all inputs; see `core.protocols.Model`. Ctrl-C stops it between layers."""
         core = self._running()
-        inputs = [
-            (self._own(feed.kv), feed.forced, feed.draft.tokens, feed.draft.parents, feed.logits) for feed in feeds
+        native = [
+            (self._own(feed.kv), feed.input_tokens, feed.draft.tokens, feed.draft.parents, feed.logits)
+            for feed in inputs
         ]
         try:
-            done = core.forward(inputs, needs.hidden, needs.every_row, get_ident() == main_thread().ident)
+            done = core.forward(native, needs.hidden, needs.every_row, get_ident() == main_thread().ident)
         except (RuntimeError, ValueError, MemoryError, TypeError) as error:
             raise BackendError(f"{self._info.name}: {error or 'out of memory in a pass: feed less at once'}") from error
         try:
-            yield CpuScored(done, feeds)
+            yield CpuOutput(done, inputs)
         finally:
             done.close()
 
@@ -207,14 +208,14 @@ class CpuKV:
         self.sequence.close()
 
 
-class CpuScored:
+class CpuOutput:
     """Rows of one pass; `commit` works until the pass is left."""
 
     __slots__ = ("_feeds", "_pass")
 
-    def __init__(self, done: _core.Pass, feeds: Sequence[Feed]) -> None:
+    def __init__(self, done: _core.Pass, inputs: Sequence[ForwardInput]) -> None:
         self._pass = done
-        self._feeds = feeds
+        self._feeds = inputs
 
     def logits(self, index: int) -> Floats:
         """Raises BackendError after the pass; a view taken before stays valid."""

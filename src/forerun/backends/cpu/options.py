@@ -15,7 +15,7 @@ class CpuOptions:
 
     threads: the caller's thread included; None is one for each core that this process may use.
     kv_dtype: how keys and values are kept. kv_memory: bytes they may take, None is most of what is free at loading.
-    quantise: turns fp32, fp16 and bf16 matrices into groups of 32 with 8 or 4 bits; None keeps what the file has.
+    quantize: turns fp32, fp16 and bf16 matrices into groups of 32 with 8 or 4 bits; None keeps what the file has.
     context: a smaller context than the model's.
     isa: `avx512`, `avx2`, `neon` or `portable`; None is FORERUN_ISA or else the best of this machine.
     cache: keep the repacked weights in a file, so that the next start maps them; `home` is its folder, None the user's.
@@ -26,7 +26,7 @@ class CpuOptions:
     threads: int | None = None
     kv_dtype: Literal["fp16", "fp32"] = "fp16"
     kv_memory: int | None = None
-    quantise: Literal["w8", "w4"] | None = None
+    quantize: Literal["w8", "w4"] | None = None
     context: int | None = None
     isa: str | None = None
     cache: bool = True
@@ -37,8 +37,8 @@ class CpuOptions:
             raise UsageError(f"threads is {self.threads}; it must be from 1 to 1024.")
         if self.kv_dtype not in ("fp16", "fp32"):
             raise UsageError(f"kv_dtype is {self.kv_dtype!r}; it must be fp16 or fp32.")
-        if self.quantise not in (None, "w8", "w4"):
-            raise UsageError(f"quantise is {self.quantise!r}; it must be w8 or w4.")
+        if self.quantize not in (None, "w8", "w4"):
+            raise UsageError(f"quantize is {self.quantize!r}; it must be w8 or w4.")
         if self.kv_memory is not None and self.kv_memory < 1:
             raise UsageError(f"kv_memory is {self.kv_memory} bytes; it must be positive.")
         if self.context is not None and self.context < 1:

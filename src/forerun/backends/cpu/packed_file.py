@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from forerun.backends.cpu import _core
-from forerun.core.kept import writing
+from forerun.core.files import writing
 from forerun.weights.tensors import Bytes
 
 MAGIC = b"FRPACKED"

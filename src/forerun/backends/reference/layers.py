@@ -101,14 +101,14 @@ class Loader:
         return np.concatenate(parts)
 
 
-class Dequantised(Mapping[str, Floats]):
+class Dequantized(Mapping[str, Floats]):
     """The tensors of a file as fp32, decoded anew each time one is asked for."""
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
 
     def __getitem__(self, name: str) -> Floats:
-        return self._tensors[name].dequantise()
+        return self._tensors[name].dequantize()
 
     def __contains__(self, name: object) -> bool:
         return name in self._tensors

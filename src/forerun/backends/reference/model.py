@@ -1,4 +1,4 @@
-"""The reference decoder behind the `Model` protocol: feeds in, rows placed, one pass, and the transaction around it."""
+"""The reference decoder behind the `Model` protocol: inputs in, rows placed, one pass, and the transaction around it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from forerun.backends.kv import Placement, SequenceKV, place
 from forerun.backends.reference.attention import groups_of
 from forerun.backends.reference.decoder import FINAL_NORM, Decoder, Rows
-from forerun.backends.reference.layers import Dequantised, Tensors
+from forerun.backends.reference.layers import Dequantized, Tensors
 from forerun.backends.reference.workers import Workers
 from forerun.core.draft import ROOT
-from forerun.core.protocols import KV, NOTHING, Feed, Floats, ModelInfo, Needs
+from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
 from forerun.errors import BackendError
 from forerun.weights import Weights, open_weights
 from forerun.weights.spec import Spec
@@ -67,7 +67,7 @@ class ReferenceModel:
         threads: int | None = None,
     ) -> ReferenceModel:
         """Decode the weights of an opened file to fp32 (four bytes a weight). Arguments and errors as above."""
-        tensors = Dequantised(weights.tensors)
+        tensors = Dequantized(weights.tensors)
         return cls(weights.spec, tensors, name=name, usable_vocab=usable_vocab, context=context, threads=threads)
 
     @classmethod
@@ -91,10 +91,10 @@ class ReferenceModel:
         return kv.lend(self, layers)
 
     @contextmanager
-    def forward(self, feeds: Sequence[Feed], needs: Needs = NOTHING) -> Iterator[ReferenceScored]:
-        """One pass over all feeds; see `core.protocols.Model`. Memory is taken before anything is computed."""
-        decoder, kvs = self._check(feeds, needs)
-        shares = _shares(feeds, kvs, needs)
+    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ReferenceOutput]:
+        """One pass over all inputs; see `core.protocols.Model`. Memory is taken before anything is computed."""
+        decoder, kvs = self._check(inputs, needs)
+        shares = _shares(inputs, kvs, needs)
         try:
             scored = _run(decoder, shares, needs)
         except BaseException as error:
@@ -115,7 +115,7 @@ class ReferenceModel:
         self._decoder = None
         self._workers.close()
 
-    def _check(self, feeds: Sequence[Feed], needs: Needs) -> tuple[Decoder, list[SequenceKV]]:
+    def _check(self, inputs: Sequence[ForwardInput], needs: Needs) -> tuple[Decoder, list[SequenceKV]]:
         """Everything that can be wrong with a pass, before it touches anything."""
         info = self._info
         if self._decoder is None:
@@ -123,18 +123,18 @@ class ReferenceModel:
         for layer in needs.hidden:
             if not FINAL_NORM <= layer < info.hidden:
                 raise BackendError(f"{info.name} has no layer {layer}: ask for 0 to {info.hidden - 1}, or -1")
-        kvs = [self._own(feed.kv) for feed in feeds]
+        kvs = [self._own(feed.kv) for feed in inputs]
         if len({id(kv) for kv in kvs}) < len(kvs):
             raise BackendError("a sequence is fed twice in one pass: fork it, or use two passes")
-        for feed, kv in zip(feeds, kvs, strict=True):
-            if not feed.forced:
-                raise BackendError("a feed has no forced token: give at least the last committed one")
-            for token in (*feed.forced, *feed.draft.tokens):
+        for feed, kv in zip(inputs, kvs, strict=True):
+            if not feed.input_tokens:
+                raise BackendError("a feed has no input_tokens token: give at least the last committed one")
+            for token in (*feed.input_tokens, *feed.draft.tokens):
                 if not 0 <= token < info.vocab_size:
                     raise BackendError(
                         f"token id {token} is not one of {info.name}'s {info.vocab_size}: use this model's tokenizer"
                     )
-            reach = kv.length + len(feed.forced) + max(feed.draft.depths, default=0)
+            reach = kv.length + len(feed.input_tokens) + max(feed.draft.depths, default=0)
             if reach > info.context:
                 raise BackendError(
                     f"a pass reaches position {reach}, {info.name} holds {info.context} tokens: shorten the text or the draft"
@@ -151,7 +151,7 @@ class ReferenceModel:
         return kv
 
 
-class ReferenceScored:
+class ReferenceOutput:
     """Rows of one pass; `commit` works until the pass is left."""
 
     def __init__(self, shares: Sequence[_Share], logits: Floats, hidden: dict[int, Floats]) -> None:
@@ -192,19 +192,19 @@ class ReferenceScored:
 class _Share:
     """One feed's part of a pass: its rows, and where its logits lie among those that were asked for."""
 
-    feed: Feed
+    feed: ForwardInput
     kv: SequenceKV
     placement: Placement
     rows: slice
     wanted: slice
 
 
-def _shares(feeds: Sequence[Feed], kvs: Sequence[SequenceKV], needs: Needs) -> list[_Share]:
-    """All feeds' rows, one feed after the other."""
+def _shares(inputs: Sequence[ForwardInput], kvs: Sequence[SequenceKV], needs: Needs) -> list[_Share]:
+    """All inputs' rows, one feed after the other."""
     shares: list[_Share] = []
     row = asked = 0
-    for feed, kv in zip(feeds, kvs, strict=True):
-        placement = place(kv.length, len(feed.forced), feed.draft)
+    for feed, kv in zip(inputs, kvs, strict=True):
+        placement = place(kv.length, len(feed.input_tokens), feed.draft)
         rows = len(placement.positions)
         wanted = rows if needs.every_row else int(feed.logits) * (1 + len(feed.draft))
         shares.append(_Share(feed, kv, placement, slice(row, row + rows), slice(asked, asked + wanted)))
@@ -212,13 +212,13 @@ def _shares(feeds: Sequence[Feed], kvs: Sequence[SequenceKV], needs: Needs) -> l
     return shares
 
 
-def _run(decoder: Decoder, shares: Sequence[_Share], needs: Needs) -> ReferenceScored:
+def _run(decoder: Decoder, shares: Sequence[_Share], needs: Needs) -> ReferenceOutput:
     for share in shares:
-        share.kv.begin(len(share.feed.forced), len(share.feed.draft))
+        share.kv.begin(len(share.feed.input_tokens), len(share.feed.draft))
     # The rows whose logits are wanted are the last ones of a feed.
     wanted = [np.arange(s.rows.stop - (s.wanted.stop - s.wanted.start), s.rows.stop) for s in shares]
     rows = Rows(
-        tokens=_joined([np.array((*s.feed.forced, *s.feed.draft.tokens), np.int64) for s in shares]),
+        tokens=_joined([np.array((*s.feed.input_tokens, *s.feed.draft.tokens), np.int64) for s in shares]),
         positions=_joined([s.placement.positions for s in shares]),
         writes=[(s.kv, s.rows) for s in shares],
         groups=[group for s in shares for group in groups_of(s.kv, s.placement, s.rows.start)],
@@ -227,7 +227,7 @@ def _run(decoder: Decoder, shares: Sequence[_Share], needs: Needs) -> ReferenceS
     )
     # Broken weights make broken logits, not warnings: the engine reports them.
     with np.errstate(all="ignore"):
-        return ReferenceScored(shares, *decoder.run(rows))
+        return ReferenceOutput(shares, *decoder.run(rows))
 
 
 def _joined(parts: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:

@@ -1,5 +1,5 @@
-// The linear kernels against an fp64 model of the same quantised product, and their bits over rows, positions, threads and
-// instruction sets; hostile blobs; quantising at load.
+// The linear kernels against an fp64 model of the same quantized product, and their bits over rows, positions, threads and
+// instruction sets; hostile blobs; quantizing at load.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -67,15 +67,15 @@ std::vector<float> random_inputs(std::size_t rows, std::size_t cols, std::mt1993
 }
 
 std::vector<float> product(const LinearKernels& kernels, const PackedMatrix& w, const float* x, std::size_t rows, Pool& pool, const float* bias = nullptr) {
-  Activations quantised;
-  quantise_rows(kernels, x, w.cols(), rows, w.cols(), quantised, pool);
+  Activations quantized;
+  quantize_rows(kernels, x, w.cols(), rows, w.cols(), quantized, pool);
   std::vector<float> out(rows * w.rows(), -1.0f);
   const LinearTask task{&w, out.data(), w.rows(), bias, false};
-  linear(kernels, &task, 1, {&quantised, x, w.cols(), rows}, pool);
+  linear(kernels, &task, 1, {&quantized, x, w.cols(), rows}, pool);
   return out;
 }
 
-// The quantised activations as numbers, from the definition: scale = absmax / 127, round(x * (127 / absmax)); where the peak is more
+// The quantized activations as numbers, from the definition: scale = absmax / 127, round(x * (127 / absmax)); where the peak is more
 // than three times the mean of all peaks, what is left on a scale 254 times finer.
 std::vector<double> rounded(const float* x, std::size_t cols, bool dense) {
   std::vector<double> a(x, x + cols);
@@ -100,7 +100,7 @@ std::vector<double> rounded(const float* x, std::size_t cols, bool dense) {
 void near_fp64(Kind kind, const PackedMatrix& w, const float* x, std::size_t rows, const std::vector<float>& out) {
   std::vector<float> weight(w.cols());
   for (std::size_t c = 0; c < w.rows(); c++) {
-    dequantise_row(w, c, weight.data());
+    dequantize_row(w, c, weight.data());
     for (std::size_t r = 0; r < rows; r++) {
       const std::vector<double> a = rounded(x + r * w.cols(), w.cols(), kind_dense(kind));
       double sum = 0, size = 0;
@@ -166,9 +166,9 @@ void tasks_together() {
     out = before;
     tasks.clear();
     for (std::size_t i = 0; i < w.size(); i++) tasks.push_back({&w[i], out[i].data(), w[i].rows() + 3, i % 2 ? nullptr : bias[i].data(), i > 1});
-    Activations quantised;
-    quantise_rows(kernels, x.data(), cols, rows, cols, quantised, pool);
-    linear(kernels, tasks.data(), tasks.size(), {&quantised, x.data(), cols, rows}, pool);
+    Activations quantized;
+    quantize_rows(kernels, x.data(), cols, rows, cols, quantized, pool);
+    linear(kernels, tasks.data(), tasks.size(), {&quantized, x.data(), cols, rows}, pool);
     for (std::size_t i = 0; i < w.size(); i++) {
       const std::vector<float> plain = product(kernels, w[i], x.data(), rows, pool);
       for (std::size_t r = 0; r < rows; r++)
@@ -234,7 +234,7 @@ void hostile_blobs() {
       const PackedMatrix v = PackedMatrix::view(blob, size);  // whatever is accepted must lie inside
       CHECK(v.blob_bytes() == size);
       std::vector<float> row(v.cols());
-      dequantise_row(v, v.rows() - 1, row.data());
+      dequantize_row(v, v.rows() - 1, row.data());
     } catch (const std::invalid_argument&) {
     }
   }
@@ -245,7 +245,7 @@ void hostile_blobs() {
   CHECK(refused([&] { PackedMatrix::pack(Kind::F32, 40, 64, bytes, x.size() * 4 - 1); }));
 }
 
-void quantised_at_load() {
+void quantized_at_load() {
   std::mt19937 random(5);
   constexpr std::size_t rows = 8, cols = 512;
   std::vector<float> x(rows * cols), row(cols);
@@ -254,11 +254,11 @@ void quantised_at_load() {
   std::fill(x.begin() + 64, x.begin() + 96, 0.25f);
   for (Kind kind : {Kind::Q8_0, Kind::Q4_1}) {
     std::vector<std::uint8_t> data(rows * row_bytes(kind, cols));
-    (kind == Kind::Q8_0 ? quantise_w8 : quantise_w4)(x.data(), rows, cols, data.data());
+    (kind == Kind::Q8_0 ? quantize_w8 : quantize_w4)(x.data(), rows, cols, data.data());
     const PackedMatrix w = PackedMatrix::pack(kind, rows, cols, data.data(), data.size());
     double error = 0, size = 0;
     for (std::size_t r = 0; r < rows; r++) {
-      dequantise_row(w, r, row.data());
+      dequantize_row(w, r, row.data());
       for (std::size_t k = 0; k < cols; k++) {
         error += std::pow(row[k] - x[r * cols + k], 2);
         size += std::pow(x[r * cols + k], 2);
@@ -279,7 +279,7 @@ int main() {
   tasks_together();
   not_a_number();
   hostile_blobs();
-  quantised_at_load();
+  quantized_at_load();
   std::printf("%d failures\n", failures());
   return failures() != 0;
 }

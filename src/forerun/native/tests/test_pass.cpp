@@ -58,7 +58,7 @@ PackedMatrix matrix(std::size_t rows, std::size_t cols, unsigned seed) {
   const Kind kind = cols % 32 || seed % 3 == 0 ? Kind::F32 : seed % 3 == 1 ? Kind::Q8_0 : Kind::Q4_1;
   std::vector<std::uint8_t> data(rows * row_bytes(kind, cols));
   if (kind == Kind::F32) std::memcpy(data.data(), x.data(), data.size());
-  else (kind == Kind::Q8_0 ? quantise_w8 : quantise_w4)(x.data(), rows, cols, data.data());
+  else (kind == Kind::Q8_0 ? quantize_w8 : quantize_w4)(x.data(), rows, cols, data.data());
   return PackedMatrix::pack(kind, rows, cols, data.data(), data.size());
 }
 

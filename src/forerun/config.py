@@ -1,0 +1,92 @@
+"""What to build, in plain values: the fields of the command line, of configuration files and of `LLM.load`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from forerun.errors import UsageError, unknown
+from forerun.models.catalogue import DEFAULT_MODEL
+
+if TYPE_CHECKING:
+    from forerun.models.progress import Progress
+
+BACKENDS = ("auto", "cpu", "reference", "toy")
+VERIFIERS = ("keyed", "rejection", "block", "traversal", "kseq", "typical")
+CONTROLLERS = ("auto", "fixed", "goodput", "heuristic")
+REMEMBERED = ("nothing", "matrix", "texts")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What to build. Raises UsageError for a value that nothing here knows.
+
+    model: a name of the catalogue, a GGUF file, a Hugging Face folder or a hub repository.
+    draft: drafters in the language of `drafters.grammar`, or `auto`.
+    backend: of target and draft models: `auto` is the fastest one that runs here.
+    cascade: `RULE:ALPHA`, a lossy rule (see core.mixtures) that mixes the laws of target and draft model; one for each
+        stage of `model:a<model:b`, from the target down, with commas. `plain:ALPHA` is the cascade without speculation
+        (see backends.cascade). None is lossless.
+    controller: `fixed` drafts the same number of nodes always, `goodput` what pays by measured costs, `heuristic` two
+        more after a draft that was accepted whole and one less otherwise; `auto` is `fixed` where
+        num_speculative_tokens or a cascade is given, else `goodput`.
+    num_speculative_tokens: nodes drafted a round, at most; None is the controller's own choice.
+    prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
+    max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
+    threads: None is as many as there are cores to use. context: most tokens of a text; None is the model's own.
+    kv_dtype, quantize: of the cpu backend, see `backends.cpu.options`.
+    memory: a file of earlier texts for `suffix` to draft from (`forerun memory build`), read, and written if `remember`
+        says so.
+    remember: what is kept for later runs: `nothing`; `matrix`, of `recycling`, which holds no text; or `texts` too, of
+        prompts and answers, in `memory` or else in a file of the user's cache.
+    """
+
+    model: str = DEFAULT_MODEL
+    draft: str = "none"
+    backend: str = "auto"
+    verifier: str = "keyed"
+    cascade: str | None = None
+    controller: str = "auto"
+    num_speculative_tokens: int | None = None
+    prompt_lookup_min: int = 1
+    prompt_lookup_max: int = 4
+    max_sequences: int = 8
+    keep_prefixes: int = 1
+    threads: int | None = None
+    context: int | None = None
+    kv_dtype: Literal["fp16", "fp32"] = "fp16"
+    quantize: Literal["w8", "w4"] | None = None
+    memory: Path | None = None
+    remember: str = "matrix"
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        for what, given, known in (
+            ("backend", self.backend, BACKENDS),
+            ("verifier", self.verifier, VERIFIERS),
+            ("controller", self.controller, CONTROLLERS),
+            ("remember", self.remember, REMEMBERED),
+        ):
+            if given not in known:
+                raise unknown(what, given, known)
+        for name, least in (("num_speculative_tokens", 0), ("max_sequences", 1), ("keep_prefixes", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise UsageError(f"{name} is {value}; it must be at least {least}.")
+
+    @property
+    def cascade_rules(self) -> list[tuple[str, float]]:
+        """Rule and alpha of each stage of `cascade`, from the target down. Raises UsageError where it is not of that form."""
+        rules = []
+        for stage in (self.cascade or "").split(","):
+            rule, colon, alpha = stage.partition(":")
+            try:
+                if not colon:
+                    raise ValueError
+                rules.append((rule.strip().lower(), float(alpha)))
+            except ValueError:
+                raise UsageError(
+                    f"the cascade {self.cascade!r} is not RULE:ALPHA, such as v3:0.5, chow:0.3 or plain:0.3."
+                ) from None
+        return rules
