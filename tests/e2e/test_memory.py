@@ -98,20 +98,66 @@ def test_a_memory_drafts_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
     assert counts[1] < counts[0]
 
 
-@pytest.mark.parametrize("damage", [b"", b"not a memory", b"PK\x03\x04" + b"\x00" * 40])
-def test_a_damaged_file_is_set_aside_with_a_warning(
-    cli: Cli, tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("content", [b"", b"not a memory", b"PK\x03\x04" + b"\x00" * 40, b"GGUF" + b"\x00" * 40, None])
+def test_what_is_no_memory_is_refused_and_stays_as_it_is(
+    cli: Cli, tmp_path: Path, content: bytes | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    home = tmp_path / "home"
+    monkeypatch.setenv("FORERUN_HOME", str(home))
+    text = tmp_path / "a.txt"
+    text.write_text("some text", "utf-8")
+    for file in (tmp_path / "mine", home / "models" / "model.gguf"):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if content is None:
+            file.mkdir()
+        else:
+            file.write_bytes(content)
+        for asked in (
+            ("memory", "inspect", str(file)),
+            ("memory", "build", str(file), str(text), *TOY),
+            ("memory", "clear", str(file)),
+            ("memory", "clear", str(file), "--space", "x"),
+            ("generate", PROMPT, *TOY, "--draft", "suffix", "--memory", str(file)),
+            ("generate", PROMPT, *TOY, "--draft", "suffix", "--memory", str(file), "--remember", "texts"),
+        ):
+            ran = cli(*asked)
+            assert (ran.status, ran.out) == (2, ""), asked
+            assert str(file) in ran.err
+            assert len(ran.err.splitlines()) == 1
+        assert file.is_dir() if content is None else file.read_bytes() == content
+        assert list(file.parent.glob("*.damaged")) == []
+
+
+def test_inspecting_writes_nothing(cli: Cli, tmp_path: Path) -> None:
     file, text = tmp_path / "memory", tmp_path / "a.txt"
     text.write_text("some text", "utf-8")
-    file.write_bytes(damage)
-    assert cli("memory", "build", str(file), str(text), *TOY).status == 0
-    assert "is damaged" in caplog.text
-    assert (tmp_path / "memory.damaged").read_bytes() == damage
-    assert spaces(cli, file) == {"": (1, 9)}
-    file.write_bytes(damage)
-    ask = ("generate", PROMPT, *TOY, "--draft", "suffix", "--memory", str(file), "--max-tokens", "9")
+    cli("memory", "build", str(file), str(text), *TOY)
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()}
+    spaces(cli, file)
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in tmp_path.iterdir()} == before
+
+
+def test_a_damaged_memory_of_the_cache_stops_nothing(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    ask = ("generate", PROMPT, *TOY, "--draft", "suffix", "--remember", "texts", "--max-tokens", "9")
     assert cli(*ask).status == 0
+    (file,) = (tmp_path / "memory").glob("*.history.npz")
+    for content in (b"one", b"two"):
+        file.write_bytes(content)
+        assert cli(*ask).status == 0
+        assert "is damaged" in caplog.text
+        assert list(spaces(cli, file)) == [""]
+    assert {kept.read_bytes() for kept in file.parent.glob("*.damaged")} == {b"one", b"two"}
+
+
+def test_a_text_is_not_its_own_memory(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "a.txt"
+    file.write_text("some text", "utf-8")
+    ran = cli("memory", "build", str(file), str(file), *TOY)
+    assert (ran.status, "is named twice" in ran.err) == (2, True)
+    assert file.read_text("utf-8") == "some text"
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def cost_curve(target: Source) -> CostCurve:
     """What passes of a model cost here: from its profile, or measured in a second or two and kept for the next time."""
     if target.stamp is None:
         return CostCurve(measure(target.model, seconds=0.2, largest=2 * _MOST))
-    from forerun.models.cache import default_home
+    from forerun.core.files import default_home
 
     model = target.model
     settings = getattr(model, "settings", ())

@@ -174,7 +174,9 @@ def _suffix(config: Config, target: Source) -> Drafter:
         path = _memory(f"{target.vocabulary}.history.npz")
     if path is None:
         return SuffixDrafter()
-    history = History.load(path, vocabulary=target.vocabulary)
+    history = History.load(
+        path, vocabulary=target.vocabulary, vocab_size=target.tokenizer.vocab_size, own=config.memory is None
+    )
     return SuffixDrafter(history, path=path if config.remember == "texts" else None)
 
 
@@ -191,7 +193,7 @@ def _recycling(config: Config, target: Source) -> Drafter:
 
 def _memory(name: str) -> Path:
     """A file of what is remembered between runs, in the user's cache."""
-    from forerun.models.cache import default_home
+    from forerun.core.files import default_home
 
     return default_home() / "memory" / name
 

@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import re
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -224,15 +225,15 @@ def head_ids(wanted: str, target: Source) -> NDArray[np.int64]:
 
 def _ranking(target: Source) -> NDArray[np.int64]:
     """The target's tokens, the most frequent first: measured once for a vocabulary, and kept."""
-    from forerun.core.files import set_aside, writing
-    from forerun.models.cache import default_home
+    from forerun.core.files import default_home, set_aside, writing
     from forerun.tokenizers.frequency import library_texts, ranking
 
     path = default_home() / "heads" / f"{target.vocabulary}.npy"
     try:
-        if path.exists():
-            return _read_ranking(path, target.tokenizer)
-    except (OSError, ValueError, EOFError) as error:
+        return _read_ranking(path, target.tokenizer)
+    except OSError:
+        pass  # there is none, or none that can be read
+    except (ValueError, EOFError, AttributeError, zipfile.BadZipFile) as error:
         set_aside(path, error)
     found = ranking(target.tokenizer, library_texts())
     # Without a place to keep it, it is measured again next time.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.cli.files import apart
 from forerun.cli.options import Backend, MaxTokens, Model, Seed, Temperature
 from forerun.cli.output import Output, complain
 from forerun.errors import UsageError
@@ -95,6 +96,7 @@ def methods(
     from forerun.bench.methods import PLAIN, run_methods, tabulate
     from forerun.llm import LLM
 
+    apart(log, prompts, model)
     names = list(dict.fromkeys([PLAIN, *methods.split()]))
     questions = _questions(prompts, per_category)
     config = _config(model, backend, threads, None)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from forerun.cli.files import apart
 from forerun.cli.options import Backend, MaxTokens, Model, System, Threads
 from forerun.cli.output import Output, note
 from forerun.errors import UsageError
@@ -44,6 +45,8 @@ def cascade(
     from forerun.config import Config
     from forerun.models import DEFAULT_MODEL, TerminalProgress
 
+    apart(log, prompts, model, drafter, picture)
+    apart(picture, prompts, model, drafter)
     asks = questions(prompts)[: limit or None]
     chosen = methods(_rules(rules), _alphas(alphas))
     name = model or DEFAULT_MODEL

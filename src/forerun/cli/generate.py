@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from forerun.cli import options
+from forerun.cli.files import apart
 from forerun.cli.guard import INTERRUPTED
 from forerun.cli.output import Output, note
 from forerun.errors import BackendError, PromptError, UsageError
@@ -77,6 +78,7 @@ def generate(
         raise UsageError(
             "--raw inputs the prompt as it is, so there is no place for --system; leave one of the two out."
         )
+    apart(output, prompts, prediction, memory, *options.named_files(command.params))
     if prompts is not None:
         if prompt is not None:
             raise UsageError("a prompt and --prompts were given; leave one of the two out.")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.cli.files import reading
+from forerun.cli.files import apart, reading
 from forerun.cli.options import Backend, Model
 from forerun.cli.output import Output, complain, note, reason
+from forerun.core.files import locked
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,15 @@ def build(
         raise UsageError(f"--limit is {limit}; it must be at least 4 tokens.")
     if most_spaces is not None and most_spaces < 1:
         raise UsageError(f"--most-spaces is {most_spaces}; it must be at least 1.")
+    apart(file, *corpora)
     source = _source(model, backend)
-    history = History.load(file, limit=limit, most_spaces=most_spaces, vocabulary=source.vocabulary)
+    history = History.load(
+        file,
+        limit=limit,
+        most_spaces=most_spaces,
+        vocabulary=source.vocabulary,
+        vocab_size=source.tokenizer.vocab_size,
+    )
     read = tokens = 0
     for corpus in corpora:
         for text in texts(corpus):
@@ -80,7 +88,9 @@ def clear(
     history = _existing(file)
     if space is None:
         try:
-            file.unlink()
+            with locked(file):
+                _existing(file)  # what lies there now, and not a moment ago
+                file.unlink()
         except OSError as error:
             raise ForerunError(f"cannot remove {file}: {reason(error)}.") from error
         note(f"forerun: {file} is gone")

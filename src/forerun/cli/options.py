@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -172,6 +173,12 @@ def config(params: Mapping[str, Any]) -> dict[str, Any]:
     if (config := params.get("speculative_config")) is not None:
         chosen |= speculative_config(config)
     return chosen
+
+
+def named_files(params: Mapping[str, Any]) -> list[str]:
+    """What stands for models and heads among a command's options, some of which are files. Raises UsageError."""
+    chosen = config(params)
+    return [chosen.get("model") or "", *re.split(r'[|,+><()":@=]', chosen.get("draft", ""))]
 
 
 def prediction(params: Mapping[str, Any]) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from forerun.controllers.costs import CostCurve
 from forerun.core.files import set_aside, writing
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def machine() -> str:
@@ -26,24 +26,25 @@ def machine() -> str:
 
 
 class Profile:
-    """The file of one curve in a folder, named by everything that the curve depends on."""
+    """The file of one curve in a folder, named by everything that the curve depends on: first of all a model's stamp."""
 
     def __init__(self, folder: Path, *parts: object) -> None:
-        key = hashlib.sha256("\0".join(map(str, (_FORMAT, machine(), *parts))).encode()).hexdigest()[:20]
+        self._parts = [machine(), *map(str, parts)]
+        key = hashlib.sha256("\0".join([str(_FORMAT), *self._parts]).encode()).hexdigest()[:20]
         self.path = folder / f"{key}.json"
 
     def read(self) -> CostCurve | None:
-        """The curve, None where there is none; a damaged file is set aside with a warning and counts as none."""
+        """The curve, None where none can be read; a damaged file is set aside with a warning and counts as none."""
         try:
             data = json.loads(self.path.read_text(encoding="utf-8"))
             return CostCurve({int(rows): float(seconds) for rows, seconds in data["seconds"].items()})
-        except FileNotFoundError:
+        except OSError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             set_aside(self.path, error)
             return None
 
     def write(self, seconds: Mapping[int, float]) -> None:
         """Keep measurements `{rows: seconds}`. Raises OSError."""
         with writing(self.path) as file:
-            file.write(json.dumps({"format": _FORMAT, "seconds": seconds}).encode())
+            file.write(json.dumps({"format": _FORMAT, "of": self._parts, "seconds": seconds}).encode())

@@ -8,8 +8,6 @@ The matrix is shared by all requests and can be kept on disk: at most `limit` ro
 
 from __future__ import annotations
 
-import json
-import zipfile
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.files import keep, set_aside, writing
+from forerun.core.files import (
+    DamagedError,
+    default_home,
+    keep,
+    locked,
+    read_arrays,
+    set_aside,
+    within,
+    write_arrays,
+)
 from forerun.core.request import Request
 from forerun.core.step import StepResult
 from forerun.drafters.base import Session, SessionDrafter
@@ -47,54 +54,63 @@ class Matrix:
             raise UsageError(f"a token matrix of {limit} rows holds nothing; give at least 1.")
         self.limit, self.vocabulary = limit, vocabulary
         self._rows: dict[int, Row] = {}
-        self.changed = False  # since it was read or written
+        self._unsaved: set[int] = set()
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def changed(self) -> bool:
+        """Whether there are rows that no file has yet."""
+        return bool(self._unsaved)
 
     def get(self, token: int) -> Row | None:
         return self._rows.get(token)
 
     def put(self, token: int, ids: Sequence[int], chances: Sequence[float]) -> None:
         """Replace a token's row."""
-        self.changed = True
+        self._unsaved.add(token)
         self._rows.pop(token, None)
         self._rows[token] = (tuple(ids), tuple(chances))
         if len(self._rows) > self.limit:
             del self._rows[next(iter(self._rows))]
 
-    def clear(self) -> None:
-        self._rows.clear()
-
     def save(self, path: Path) -> None:
-        """Write the matrix to a file, whole or not at all. Raises OSError."""
+        """Bring a file up to date, whole or not at all: rows that others put into it stay, unless this has newer ones.
+
+        Raises OSError, and UsageError for the matrix of another model.
+        """
+        with locked(path):
+            there = Matrix.load(path, limit=self.limit, vocabulary=self.vocabulary)
+            for token, (row, shares) in self._rows.items():
+                if token in self._unsaved:
+                    there.put(token, row, shares)
+            there._write(path)
+        self._unsaved.clear()
+
+    def _write(self, path: Path) -> None:
         ids = np.full((len(self._rows), WIDTH), -1, dtype=np.int32)
         chances = np.zeros((len(self._rows), WIDTH), dtype=np.float16)
         for at, (row, shares) in enumerate(self._rows.values()):
             ids[at, : len(row)], chances[at, : len(row)] = row, shares
-        head = json.dumps({"format": _FORMAT, "vocabulary": self.vocabulary}).encode()
-        with writing(path) as file:
-            np.savez_compressed(
-                file,
-                head=np.frombuffer(head, dtype=np.uint8),
-                tokens=np.fromiter(self._rows, dtype=np.int32, count=len(self._rows)),
-                ids=ids,
-                chances=chances,
-            )
-        self.changed = False
+        tokens = np.fromiter(self._rows, dtype=np.int32, count=len(self._rows))
+        head = {"format": _FORMAT, "vocabulary": self.vocabulary}
+        write_arrays(path, head, tokens=tokens, ids=ids, chances=chances)
 
     @classmethod
     def load(cls, path: Path, *, limit: int = 40_000, vocabulary: str = "") -> Matrix:
-        """Read what `save` wrote; empty where there is no file. A damaged file is set aside with a warning.
+        """Read what `save` wrote; empty where there is no file. A damaged file of the cache is set aside with a warning.
 
-        Raises UsageError for the matrix of another model.
+        Raises UsageError for the matrix of another model, and elsewhere for a file that is none.
         """
         matrix = cls(limit=limit, vocabulary=vocabulary)
-        if not path.exists():
-            return matrix
         try:
             head, tokens, ids, chances = _read(path)
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        except FileNotFoundError:
+            return matrix
+        except (OSError, DamagedError) as error:
+            if not within(path, default_home()):
+                raise UsageError(f"{path} is no token matrix of forerun ({error}); name another file.") from error
             set_aside(path, error)
             return matrix
         if vocabulary and head["vocabulary"] and head["vocabulary"] != vocabulary:
@@ -105,23 +121,21 @@ class Matrix:
         for token, row, shares in zip(tokens.tolist(), ids.tolist(), chances.tolist(), strict=True):
             known = sum(i >= 0 for i in row)
             matrix.put(token, row[:known], shares[:known])
-        matrix.changed = False
+        matrix._unsaved.clear()
         return matrix
 
 
 def _read(path: Path) -> tuple[dict[str, Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Everything in a file. Raises one of several errors when anything in it is not as `save` writes it."""
-    with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-        head = json.loads(file["head"].tobytes().decode())
-        tokens, ids, chances = file["tokens"], file["ids"], file["chances"]
-    if head["format"] != _FORMAT or not isinstance(head["vocabulary"], str):
-        raise ValueError("not a token matrix of this version")
+    """Everything in a file. Raises OSError, and DamagedError when anything in it is not as `save` writes it."""
+    head, (tokens, ids, chances) = read_arrays(path, "tokens", "ids", "chances")
+    if head.get("format") != _FORMAT or not isinstance(head.get("vocabulary"), str):
+        raise DamagedError("not a token matrix of this version")
     if tokens.dtype != np.int32 or ids.dtype != np.int32 or chances.dtype != np.float16 or tokens.ndim != 1:
-        raise ValueError("its types are wrong")
+        raise DamagedError("its types are wrong")
     if ids.shape != (len(tokens), WIDTH) or chances.shape != ids.shape:
-        raise ValueError("its sizes do not match")
+        raise DamagedError("its sizes do not match")
     if tokens.min(initial=0) < 0 or ids.min(initial=0) < -1 or not np.isfinite(chances).all():
-        raise ValueError("its values are out of range")
+        raise DamagedError("its values are out of range")
     return head, tokens, ids, chances
 
 

@@ -24,24 +24,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from forerun.core.files import default_home
 from forerun.errors import FetchError, ModelFileError
 from forerun.models.catalogue import CATALOGUE, Entry
 from forerun.models.progress import Progress, QuietProgress, megabytes
 
 BLOCK = 1 << 20
-
-
-def default_home() -> Path:
-    """`FORERUN_HOME`, else the platform's folder for caches (XDG on Linux) with `forerun` in it."""
-    if told := os.environ.get("FORERUN_HOME"):
-        return Path(told).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "forerun" / "Cache"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "forerun"
-    # The XDG specification says that relative paths are to be ignored.
-    xdg = os.environ.get("XDG_CACHE_HOME", "")
-    return (Path(xdg) if os.path.isabs(xdg) else Path.home() / ".cache") / "forerun"
 
 
 @dataclass(frozen=True)

@@ -97,9 +97,7 @@ def test_saved_is_loaded_and_small(tmp_path: Path) -> None:
     assert len(Matrix.load(tmp_path / "none")) == 0
 
 
-@pytest.mark.parametrize("how", ["empty", "cut", "text", "history"])
-def test_a_damaged_file_is_set_aside(tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture) -> None:
-    path = tmp_path / "matrix.npz"
+def spoil(path: Path, how: str) -> bytes:
     matrix = Matrix()
     matrix.put(1, [2], [1.0])
     matrix.save(path)
@@ -107,7 +105,49 @@ def test_a_damaged_file_is_set_aside(tmp_path: Path, how: str, caplog: pytest.Lo
         np.savez(path, head=np.frombuffer(b'{"format": 1, "vocabulary": ""}', dtype=np.uint8), tokens=np.zeros(2))
     else:
         path.write_bytes({"empty": b"", "cut": path.read_bytes()[:200], "text": b"hello"}[how])
+    return path.read_bytes()
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "text", "history"])
+def test_a_damaged_file_of_the_cache_is_set_aside(
+    tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    path = tmp_path / "matrix.npz"
+    spoilt = spoil(path, how)
     with caplog.at_level(logging.WARNING):
         assert len(Matrix.load(path)) == 0
     assert "damaged" in caplog.text
     assert not path.exists()
+    assert [kept.read_bytes() for kept in tmp_path.glob("*.damaged")] == [spoilt]
+
+
+@pytest.mark.parametrize("how", ["empty", "cut", "text", "history"])
+def test_a_file_elsewhere_is_neither_moved_nor_written_over(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "matrix.npz"
+    spoilt = spoil(path, how)
+    with pytest.raises(UsageError, match="no token matrix"):
+        Matrix.load(path)
+    matrix = Matrix()
+    matrix.put(1, [2], [1.0])
+    with pytest.raises(UsageError, match="no token matrix"):
+        matrix.save(path)
+    assert path.read_bytes() == spoilt
+
+
+def test_two_writers_lose_nothing_and_the_newest_row_wins(tmp_path: Path) -> None:
+    path = tmp_path / "matrix.npz"
+    first = Matrix()
+    for token in (1, 2, 3):
+        first.put(token, [9], [1.0])
+    first.save(path)
+    one, two = Matrix.load(path), Matrix.load(path)
+    one.put(1, [5], [1.0])
+    two.put(2, [6], [1.0])
+    two.put(4, [7], [1.0])
+    two.put(1, [8], [1.0])
+    two.save(path)
+    one.save(path)
+    assert not one.changed
+    rows = [Matrix.load(path).get(token) for token in (1, 2, 3, 4)]
+    assert [row and row[0] for row in rows] == [(5,), (6,), (9,), (7,)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ import pytest
 
 from forerun.errors import FetchError, ModelFileError
 from forerun.models import cache as cache_module
-from forerun.models.cache import Cache, default_home, writing
+from forerun.models.cache import Cache, writing
 from forerun.models.pull import pull
 
 if TYPE_CHECKING:
@@ -30,34 +29,6 @@ def refuse_hashing(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.fail("read the whole file again")
 
     monkeypatch.setattr(cache_module, "digest_of", refuse)
-
-
-def test_home_is_what_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
-    assert default_home() == tmp_path
-    monkeypatch.setenv("FORERUN_HOME", "~/elsewhere")
-    assert default_home() == Path.home() / "elsewhere"
-
-
-@pytest.mark.parametrize(
-    ("platform", "variables", "home"),
-    [
-        ("linux", {"XDG_CACHE_HOME": "/xdg"}, "/xdg/forerun"),
-        ("linux", {"XDG_CACHE_HOME": "relative"}, "/me/.cache/forerun"),
-        ("linux", {}, "/me/.cache/forerun"),
-        ("darwin", {"XDG_CACHE_HOME": "/xdg"}, "/me/Library/Caches/forerun"),
-        ("win32", {"LOCALAPPDATA": "/local"}, "/local/forerun/Cache"),
-    ],
-)
-def test_home_of_the_platform(
-    monkeypatch: pytest.MonkeyPatch, platform: str, variables: dict[str, str], home: str
-) -> None:
-    for name in ("FORERUN_HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"):
-        monkeypatch.delenv(name, raising=False)
-    for name, value in ({"HOME": "/me"} | variables).items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys, "platform", platform)
-    assert default_home() == Path(home)
 
 
 def test_empty_cache(named: TinyModel, cache: Cache) -> None:

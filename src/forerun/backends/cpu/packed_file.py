@@ -45,7 +45,7 @@ class PackedFileError(Exception):
 def file_for(source: Path, variant: str | None, home: Path | None = None) -> Path:
     """Where the packed form of a model belongs: its name says which file in which state it was made from."""
     if home is None:
-        from forerun.models.cache import default_home
+        from forerun.core.files import default_home
 
         home = default_home()
     source = source.resolve()
