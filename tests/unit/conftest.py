@@ -69,7 +69,8 @@ class Tiny:
 
     def write_gguf(self, path: Path, *, kind: str = "F32", keys: dict[str, Any] | None = None, **changes: Any) -> Path:
         """keys: key-values on top, without the architecture's prefix if they start with a dot; `...` leaves one out.
-        extra: more tensors. leave_out: names of tensors to leave out.
+        extra: more tensors. leave_out: names of tensors to leave out. split: tensors a file, of which there are several;
+        the first is returned.
         """
         arch, config = self.architecture, self.config
         values: dict[str, Any] = {
@@ -87,7 +88,7 @@ class Tiny:
         }
         if arch == "gemma3":
             values[".attention.sliding_window"] = config["sliding_window"]
-        writer = gguf.GGUFWriter(path, arch)
+        writer = gguf.GGUFWriter(path, arch, split_max_tensors=changes.get("split", 0))
         for key, value in (values | (keys or {})).items():
             if value is not ...:
                 _add(writer, f"{arch}{key}" if key.startswith(".") else key, value)
@@ -101,7 +102,7 @@ class Tiny:
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
         writer.close()
-        return path
+        return path if path.exists() else sorted(path.parent.glob(f"{path.stem}-00001-of-*.gguf"))[0]
 
     def gguf_name(self, name: str) -> str:
         gemma = self.architecture == "gemma3"

@@ -22,7 +22,7 @@ from filelock import FileLock
 from numpy.typing import NDArray
 from platformdirs import user_cache_path
 
-from forerun.errors import ForerunError
+from forerun.errors import ForerunError, ModelFileError
 
 _log = logging.getLogger("forerun")
 # Writing takes milliseconds; who waits longer than this waits for a process that hangs.
@@ -39,6 +39,12 @@ def default_home() -> Path:
     if told := os.environ.get("FORERUN_HOME"):
         return Path(told).expanduser()
     return user_cache_path("forerun", appauthor=False)
+
+
+def refuse_pointer(path: Path, start: bytes) -> None:
+    """Raise ModelFileError where a file that starts like this only stands for the real one, which Git LFS has."""
+    if start.startswith(b"version https://git-lfs.github.com/spec/"):
+        raise ModelFileError(f"{path}: is a Git LFS pointer, not the file itself: run `git lfs pull` in its repository")
 
 
 def within(path: Path, folder: Path) -> bool:

@@ -6,6 +6,7 @@ import difflib
 import os
 from pathlib import Path
 
+from forerun.core.files import refuse_pointer
 from forerun.errors import FetchError, ModelFileError, UnknownModelError
 from forerun.models.cache import Cache, reason
 from forerun.models.catalogue import find, lookup, unknown
@@ -72,10 +73,11 @@ def _local(path: Path) -> Path:
         if path.exists() and not path.is_file():
             raise ModelFileError(f"{path} is not a regular file; give a .gguf file or a folder with config.json")
         with open(path, "rb") as file:
-            magic = file.read(4)
+            start = file.read(64)
     except OSError as error:
         raise ModelFileError(f"cannot read {path}: {reason(error)}; check the file and its permissions") from error
-    if magic != b"GGUF":
+    refuse_pointer(path, start)
+    if not start.startswith(b"GGUF"):
         raise ModelFileError(f"{path} is not a GGUF file; give a .gguf file or a folder with config.json")
     return path
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import tokenizers
 
+from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.tokenizers import tokenizer
 from forerun.tokenizers.tokenizer import END_TOKENS, Vocabulary
@@ -24,6 +25,7 @@ def folder_tokenizer(folder: Path) -> tokenizer.Tokenizer:
     try:
         engine = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the library raises bare Exceptions
+        refuse_pointer(path, path.read_bytes())
         raise ModelFileError(f"{path}: cannot be read ({error}): the file is damaged, download it again") from error
     settings = _optional(folder / "tokenizer_config.json")
     model = _optional(folder / "config.json")

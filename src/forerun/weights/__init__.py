@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.weights.shards import files_of, shards_of
 from forerun.weights.spec import RopeScaling, Spec
 from forerun.weights.tensors import Tensor, Weights
 
-__all__ = ["RopeScaling", "Spec", "Tensor", "Weights", "model_file", "open_weights"]
+__all__ = ["RopeScaling", "Spec", "Tensor", "Weights", "files_of", "model_file", "open_weights"]
 
 
 def model_file(path: str | Path) -> Path:
     """The GGUF file, or the Hugging Face folder, that `path` means: a folder with a single GGUF file means that file.
+
+    A part of a split GGUF means the first part.
 
     Raises ModelFileError where there is nothing of the kind, UnsupportedModelError for other formats.
     """
@@ -20,7 +23,7 @@ def model_file(path: str | Path) -> Path:
     if path.is_dir():
         if (path / "config.json").exists():
             return path
-        files = sorted(path.glob("*.gguf"))
+        files = sorted({shards_of(file)[0] for file in path.glob("*.gguf")})
         if len(files) == 1:
             return files[0]
         found = f"{len(files)} .gguf files, give one of them" if files else "neither config.json nor a .gguf file"
@@ -31,7 +34,8 @@ def model_file(path: str | Path) -> Path:
         raise UnsupportedModelError(
             f"{path}: weights alone do not describe a model: give the folder that holds config.json"
         )
-    return path
+    first = shards_of(path)[0]
+    return first if first.exists() else path
 
 
 def open_weights(path: str | Path) -> Weights:

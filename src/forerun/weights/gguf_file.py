@@ -14,6 +14,7 @@ from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.weights.fields import Fields
 from forerun.weights.gguf_header import Header, TensorEntry, read_header
 from forerun.weights.layout import checked, validate
+from forerun.weights.shards import shards_of
 from forerun.weights.spec import RopeScaling, Spec
 from forerun.weights.tensors import Tensor, Weights
 
@@ -51,13 +52,47 @@ _GEMMA_27B_LAYERS = 62
 
 
 def open_gguf(path: Path) -> Weights:
-    """A GGUF file as weights, mapped into memory. Raises ModelFileError or UnsupportedModelError."""
-    header = read_header(path)
+    """A GGUF file, or all files of a model that is split, as weights, mapped into memory.
+
+    Raises ModelFileError or UnsupportedModelError.
+    """
+    header = _read_model(path)
     tensors = _canonical(header)
     spec = _spec(header, tensors)
     if ARCHITECTURES[spec.architecture]:
         tensors = {name: _paired(tensor, spec) for name, tensor in tensors.items()}
-    return Weights(path, "gguf", spec, validate(spec, tensors, path), header.metadata)
+    return Weights(header.path, "gguf", spec, validate(spec, tensors, header.path), header.metadata)
+
+
+def _read_model(path: Path) -> Header:
+    """The header of a whole model, whichever of its files is given; its path is that of the first.
+
+    Raises ModelFileError, also for a part that is missing or of another model, and UnsupportedModelError.
+    """
+    header = read_header(path)
+    count = Fields(path, header.metadata).integer("split.count", 1, least=0)
+    if count <= 1:
+        return header
+    files = shards_of(path)
+    if len(files) != count:
+        raise ModelFileError(
+            f"{path}: is one of {count} parts of a model, which are found by their names: name them "
+            f"NAME-00001-of-{count:05}.gguf and so on, or join them with `llama-gguf-split --merge`"
+        )
+    for missing in (file for file in files if not file.exists()):
+        raise ModelFileError(
+            f"{missing}: is missing, one of {count} parts of the model: put all of them into one folder"
+        )
+    parts = [header if file == path else read_header(file) for file in files]
+    tensors = {name: entry for part in parts for name, entry in part.tensors.items()}
+    for number, part in enumerate(parts):
+        fields = Fields(part.path, part.metadata)
+        if (fields.integer("split.no", -1, least=-1), fields.integer("split.count", 1, least=0)) != (number, count):
+            raise ModelFileError(f"{part.path}: is not part {number + 1} of {count} of the model: download it again")
+    whole = Fields(files[0], parts[0].metadata).integer("split.tensors.count", len(tensors), least=0)
+    if not len(tensors) == sum(len(part.tensors) for part in parts) == whole:
+        raise ModelFileError(f"{files[0]}: its {count} parts do not belong together: download all of them again")
+    return Header(files[0], parts[0].metadata, tensors)
 
 
 def _canonical(header: Header) -> dict[str, Tensor]:
@@ -131,10 +166,6 @@ def _spec(header: Header, tensors: dict[str, Tensor]) -> Spec:
 
 def _refuse_variants(fields: Fields, arch: str) -> None:
     """Settings that change the arithmetic and are not run here; silence would be another model's text."""
-    if fields.integer("split.count", 1, least=0) > 1:
-        raise UnsupportedModelError(
-            f"{fields.path}: is one part of a split model: join the parts with `llama-gguf-split --merge`"
-        )
     if fields.integer(f"{arch}.expert_count", 0, least=0):
         raise UnsupportedModelError(f"{fields.path}: mixtures of experts are not run: choose a dense model")
     for key in ("attn_logit_softcapping", "final_logit_softcapping", "attention.clamp_kqv", "logit_scale"):

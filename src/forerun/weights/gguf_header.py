@@ -18,6 +18,7 @@ import numpy as np
 from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 from numpy.typing import NDArray
 
+from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError, UnsupportedModelError
 
 MAGIC = b"GGUF"
@@ -103,6 +104,7 @@ class _Cursor:
         self._path, self._buffer, self._end, self._at = path, buffer, len(buffer), 0
 
     def header(self, with_tensors: bool) -> Header:
+        refuse_pointer(self._path, self._buffer[:64])
         if self._take(4) != MAGIC:
             raise ModelFileError(f"{self._path}: is not a GGUF file: give a .gguf file or a Hugging Face folder")
         version = self._u32()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.weights.hf_config import spec_from_config
 from forerun.weights.layout import validate
@@ -73,7 +74,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ModelFileError(f"{path}: is too large to be what its name says: download it again")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        text = path.read_bytes()
+        refuse_pointer(path, text)
+        value = json.loads(text)
     except FileNotFoundError as error:
         raise ModelFileError(f"{path}: is missing: the folder is incomplete, download it again") from error
     except OSError as error:

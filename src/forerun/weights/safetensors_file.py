@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError
 
 LONGEST_HEADER = 100_000_000
@@ -39,6 +40,7 @@ def read_safetensors(path: Path) -> dict[str, Entry]:
         raise _broken(path, "is empty") from error
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from error
+    refuse_pointer(path, buffer[:64])
     size = int.from_bytes(buffer[:8], "little")
     if len(buffer) < 8 or size > min(LONGEST_HEADER, len(buffer) - 8):
         raise _broken(path, "is shorter than its header")

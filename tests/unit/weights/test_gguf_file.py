@@ -164,7 +164,6 @@ def test_numbers_that_do_not_fit_are_refused(
     [
         ({"general.architecture": "mamba"}, "'mamba' is not run by forerun.*llama"),
         ({".expert_count": 8}, "mixtures of experts"),
-        ({"split.count": 3}, "llama-gguf-split"),
         ({".rope.dimension_count": 8}, "part of each head"),
         ({".attention.value_length": 8}, "different sizes"),
         ({".attn_logit_softcapping": 50.0}, "attn_logit_softcapping"),
