@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from forerun.cli.bench import bench
+from forerun.cli.cache import cache
 from forerun.cli.cascade import cascade
 from forerun.cli.chat import chat
 from forerun.cli.compat import compat
@@ -43,7 +44,9 @@ def _start(
         typer.echo(context.get_help())
 
 
-for command in (generate, chat, models, pull, compat, cascade):
+for command in (generate, chat, pull, compat, cascade):
     app.command()(command)
 app.add_typer(bench, name="bench")
+app.add_typer(models, name="models")
 app.add_typer(memory, name="memory")
+app.add_typer(cache, name="cache")

@@ -24,7 +24,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from forerun.core.files import default_home
+from forerun.core.files import default_home, within
 from forerun.errors import FetchError, ModelFileError
 from forerun.models.catalogue import CATALOGUE, Entry
 from forerun.models.progress import Progress, QuietProgress, megabytes
@@ -89,7 +89,7 @@ class Cache:
     def contents(self) -> list[CachedModel]:
         """What the cache holds of each model of the catalogue, those with nothing left out."""
         held = (
-            CachedModel(entry, self.path(entry), _size(self.path(entry)), sum(map(_size, self.leftovers(entry))))
+            CachedModel(entry, self.path(entry), size_of(self.path(entry)), sum(map(size_of, self.leftovers(entry))))
             for entry in CATALOGUE
         )
         return [model for model in held if model.size or model.partial_size]
@@ -112,7 +112,11 @@ class Cache:
             return 0
         with self.lock(entry, progress):
             held = (self.path(entry), self._stamp_path(entry))
-            freed = sum(map(_size, (*held, *self.leftovers(entry))))
+            if not all(within(path, self.home) for path in (*held, self.partial(entry))):
+                raise ModelFileError(
+                    f"{self.path(entry)} lies outside of {self.home}, where a link leads; remove it yourself"
+                )
+            freed = sum(map(size_of, (*held, *self.leftovers(entry))))
             try:
                 self.tidy(entry)
                 for path in held:
@@ -139,10 +143,8 @@ class Cache:
     @contextmanager
     def lock(self, entry: Entry, progress: Progress | None = None) -> Iterator[None]:
         """Only one process at a time pulls or removes a model; the system frees the lock of one that dies."""
-        path = self.home / "locks" / f"{entry.name}.lock"
-        lock = FileLock(path)
-        with writing(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with writing(self.home):
+            lock = FileLock(self.lock_path(entry))
             try:
                 lock.acquire(blocking=False)
             except Timeout:
@@ -152,6 +154,12 @@ class Cache:
             yield
         finally:
             lock.release()
+
+    def lock_path(self, entry: Entry) -> Path:
+        """The file whose lock is held, in a folder that is there. Raises OSError."""
+        path = self.home / "locks" / f"{entry.name}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
 
     def _stamp_path(self, entry: Entry) -> Path:
         return self.home / "models" / f"{entry.file}.verified"
@@ -212,11 +220,11 @@ def require_space(folder: Path, needed: int, name: str) -> None:
         )
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
     """Bytes of a file, or of all files in a folder."""
     try:
         if path.is_dir():
-            return sum(_size(child) for child in path.iterdir())
+            return sum(size_of(child) for child in path.iterdir())
         return path.stat().st_size if path.is_file() else 0
     except OSError:
         return 0

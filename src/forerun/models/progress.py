@@ -65,5 +65,7 @@ class TerminalProgress:
 
 
 def megabytes(size: int) -> str:
-    """A size in bytes as people read it, in decimal units: `98 MB`, `1.12 GB`."""
+    """A size in bytes as people read it, in decimal units: `12 kB`, `98 MB`, `1.12 GB`."""
+    if size < 500_000:
+        return f"{size / 1e3:.0f} kB"
     return f"{size / 1e9:.2f} GB" if size >= 999_500_000 else f"{size / 1e6:.0f} MB"

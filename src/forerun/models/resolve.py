@@ -13,6 +13,7 @@ from forerun.models.catalogue import find, lookup, unknown
 from forerun.models.hub import HubReference, resolve_hub
 from forerun.models.progress import Progress, QuietProgress
 from forerun.models.pull import pull as pull_entry
+from forerun.models.storage import remove_orphans
 
 
 def resolve(name_or_path: str | os.PathLike[str], progress: Progress | None = None, pull: bool = True) -> Path:
@@ -61,8 +62,12 @@ def verify(name: str, progress: Progress | None = None) -> Path:
 
 
 def remove(name: str, progress: Progress | None = None) -> int:
-    """Delete a model of the catalogue and what is left of pulls of it from the cache; returns the bytes freed."""
-    return Cache().remove(find(name), progress or QuietProgress())
+    """Delete a model of the catalogue, what is left of pulls of it, and what was made from it; returns the bytes freed.
+
+    Raises UnknownModelError and ModelFileError.
+    """
+    freed = Cache().remove(find(name), progress or QuietProgress())
+    return freed + sum(kept.size for kept in remove_orphans())
 
 
 def _local(path: Path) -> Path:

@@ -12,6 +12,7 @@ import pytest
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.core.protocols import ForwardInput
+from forerun.models import storage
 from forerun.weights import Weights
 from forerun.weights.derive import first_layers, requantized, with_head
 from tests.unit.backends.tiny import Floats, spec_of, text
@@ -24,6 +25,7 @@ class Home:
     """A model file (its content only stands for the tensors given beside it) and a cache folder."""
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         self.source = folder / "model.gguf"
         self.source.write_bytes(b"GGUF" * 1000)
         self.home = folder / "home"
@@ -95,25 +97,27 @@ def test_ways_of_quantizing_do_not_mix(home: Home) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 9, 20, 60, 4096, 5000, -9000])
-def test_a_damaged_file_is_set_aside_and_rebuilt(home: Home, at: int) -> None:
+def test_a_damaged_file_is_rebuilt(home: Home, at: int, caplog: pytest.LogCaptureFixture) -> None:
     wanted = home.logits()
     (path,) = home.files()
     raw = bytearray(path.read_bytes())
     raw[at] ^= 0x10
     path.write_bytes(raw)
     assert np.array_equal(home.logits(), wanted)
-    assert [damaged.stem for damaged in home.files(".damaged")] == [path.stem]
+    assert "is damaged" in caplog.text
+    assert [path for path in home.home.rglob("*") if path.is_file()] == [path]
     home.forget()
     assert np.array_equal(home.logits(), wanted)
 
 
 @pytest.mark.parametrize("size", [0, 5, 23, 24, 400, 4096, 30_000, -1])
-def test_a_truncated_file_is_set_aside_and_rebuilt(home: Home, size: int) -> None:
+def test_a_truncated_file_is_rebuilt(home: Home, size: int) -> None:
     wanted = home.logits()
     (path,) = home.files()
     path.write_bytes(path.read_bytes()[:size] if size >= 0 else path.read_bytes()[: -4096 - 1])
     assert np.array_equal(home.logits(), wanted)
-    assert len(home.files(".damaged")) == 1
+    home.forget()
+    assert np.array_equal(home.logits(), wanted)
 
 
 def test_a_file_that_lacks_a_matrix_is_not_used(home: Home) -> None:
@@ -156,6 +160,67 @@ def test_what_interrupted_writers_left_is_swept(home: Home) -> None:
     os.utime(old, (1, 1))
     home.load()
     assert (old.exists(), new.exists()) == (False, True)
+
+
+def test_what_was_made_of_models_that_are_gone_is_swept(home: Home, tmp_path: Path) -> None:
+    home.load()
+    (first,) = home.files()
+    other = Home(tmp_path / "other")
+    other.home = home.home
+    other.load()
+    assert first in home.files()
+    home.source.unlink()
+    other.load(quantize="w8")
+    assert first not in home.files()
+    assert len(home.files()) == 2
+
+
+def test_beyond_the_limit_what_was_used_longest_ago_goes(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = {}
+    for quantize in (None, "w8"):
+        known = set(home.files())
+        home.load(quantize=quantize)
+        (made[quantize],) = set(home.files()) - known
+    for path in made.values():
+        os.utime(path, (1000, 1000))
+    home.load()  # and so it is the one used last
+    assert made[None].stat().st_mtime > 1000
+    os.utime(made[None], (2000, 2000))
+    monkeypatch.setattr(storage, "PACKED_LIMIT", sum(path.stat().st_size for path in made.values()))
+    home.load(quantize="w4")
+    assert made[None] in home.files()
+    assert made["w8"] not in home.files()
+    os.utime(made[None])
+    monkeypatch.setattr(storage, "PACKED_LIMIT", 1)
+    home.load(quantize="w8")
+    assert len(home.files()) == 3  # all of them were used within the hour
+
+
+def test_a_part_of_a_split_model_that_changes_is_another_state(home: Home) -> None:
+    parts = [home.source.with_name(f"m-0000{n}-of-00002.gguf") for n in (1, 2)]
+    for part in parts:
+        part.write_bytes(b"GGUF" * 1000)
+    home.source = parts[0]
+    home.load()
+    (first,) = home.files()
+    home.load()
+    assert home.files() == [first]
+    os.utime(parts[1], ns=(1, 1))
+    home.load()
+    assert first not in home.files()
+
+
+def test_links_of_the_hub_lead_to_all_parts(home: Home, tmp_path: Path) -> None:
+    (tmp_path / "blobs").mkdir()
+    for n in (1, 2):
+        (tmp_path / "blobs" / f"b{n}").write_bytes(b"GGUF" * 1000)
+        (tmp_path / f"m-0000{n}-of-00002.gguf").symlink_to(tmp_path / "blobs" / f"b{n}")
+    home.source = tmp_path / "m-00001-of-00002.gguf"
+    home.load()
+    (first,) = home.files()
+    os.utime(tmp_path / "blobs" / "b2", ns=(1, 1))
+    home.load()
+    assert first not in home.files()
 
 
 def test_the_users_home_is_the_default(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,7 +189,7 @@ def _cached(sources: Mapping[str, Source], options: CpuOptions, source: Path, va
     """
     file = file_for(source, options.quantize, options.home)
     if not variant:
-        cached = PackedFile.open(file) or PackedFile.build(file, _writers(sources))
+        cached = PackedFile.open(file) or PackedFile.build(file, source, _writers(sources))
         return {name: cached.blob(name) for name in sources}
     same = {name for name, item in sources.items() if not isinstance(item.tensor, Derived)}
     whole = PackedFile.open(file) if same else None
@@ -202,7 +202,7 @@ def _cached(sources: Mapping[str, Source], options: CpuOptions, source: Path, va
     file = file_for(source, f"{options.quantize},{variant}", options.home)
     cached_other = PackedFile.open(file)
     if cached_other is None or not other.keys() <= cached_other.index.keys():
-        cached_other = PackedFile.build(file, _writers(other))
+        cached_other = PackedFile.build(file, source, _writers(other))
     return {name: (whole if whole is not None and name in same else cached_other).blob(name) for name in sources}
 
 
