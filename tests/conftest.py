@@ -1,4 +1,4 @@
-"""What the whole suite shares: the command line run in this process, and hypothesis without a clock."""
+"""What the whole suite shares: the command line run in this process, real models, and hypothesis without a clock."""
 
 from __future__ import annotations
 
@@ -48,6 +48,22 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         return Ran(status, wrote.out, wrote.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def catalogue_is_here() -> None:
+    """Every model of the catalogue in the cache: no test has to wait for a pull, or counts what one says."""
+    from forerun.models import CATALOGUE, resolve
+
+    for entry in CATALOGUE:
+        resolve(entry.name)
+
+
+@pytest.fixture(autouse=True)
+def models_before_tests(request: pytest.FixtureRequest) -> None:
+    """Tests marked `models` begin with all models pulled."""
+    if request.node.get_closest_marker("models") is not None:
+        request.getfixturevalue("catalogue_is_here")
 
 
 def pytest_configure() -> None:

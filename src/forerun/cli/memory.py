@@ -11,7 +11,6 @@ import typer
 from forerun.cli.files import apart, reading
 from forerun.cli.options import Backend, Model
 from forerun.cli.output import Output, complain, note, reason
-from forerun.core.files import locked
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
@@ -85,6 +84,8 @@ def clear(
     space: Annotated[str | None, typer.Option(help="Forget this space only; `` is the one without a name.")] = None,
 ) -> int:
     """Forget what a memory file holds: one space, or everything, and then the file."""
+    from forerun.core.files import locked
+
     history = _existing(file)
     if space is None:
         try:

@@ -52,7 +52,8 @@ def test_quiet_notes_are_logged(caplog: pytest.LogCaptureFixture, capsys: pytest
 
 
 @pytest.mark.parametrize(
-    ("size", "text"), [(0, "0 kB"), (12_300, "12 kB"), (98_362_432, "98 MB"), (999_499_999, "999 MB"), (1_117_320_768, "1.12 GB")]
+    ("size", "text"),
+    [(0, "0 kB"), (12_300, "12 kB"), (98_362_432, "98 MB"), (999_499_999, "999 MB"), (1_117_320_768, "1.12 GB")],
 )
 def test_sizes(size: int, text: str) -> None:
     assert megabytes(size) == text
