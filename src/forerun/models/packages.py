@@ -27,6 +27,8 @@ _DOWNLOAD = (
     "-P", "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "--no-cache-dir", "--no-input",
     "--disable-pip-version-check", "--progress-bar=off",
 )  # fmt: skip
+# Nothing is installed, so it does not matter whether there is a virtual environment.
+_ENVIRONMENT = {"PYTHONIOENCODING": "utf-8", "PIP_REQUIRE_VIRTUALENV": "0"}
 # Offline must be known at once, and a server that is only slow still gets the time that pip's settings give it.
 _QUICKLY, _PATIENTLY = ("--retries=0", "--timeout=5"), ("--retries=0",)
 _WORTH_WAITING = re.compile(
@@ -72,7 +74,7 @@ class Pip:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            env=os.environ | {"TMPDIR": str(work), "TEMP": str(work), "TMP": str(work), "PYTHONIOENCODING": "utf-8"},
+            env=os.environ | _ENVIRONMENT | dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(work)),
             encoding="utf-8",
             errors="replace",
         )

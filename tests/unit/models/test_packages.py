@@ -200,6 +200,16 @@ def test_an_interpreter_without_pip(tmp_path: Path) -> None:
         Pip(str(python)).fetch(PART, tmp_path / "f", lambda here: None)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell script for an interpreter")
+def test_to_download_needs_no_virtual_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "ERROR: required: $PIP_REQUIRE_VIRTUALENV, in $TMPDIR"\nexit 1\n')
+    python.chmod(0o755)
+    monkeypatch.setenv("PIP_REQUIRE_VIRTUALENV", "1")
+    with pytest.raises(FetchError, match=f"required: 0, in {tmp_path / 'f' / 'work'}"):
+        Pip(str(python)).fetch(PART, tmp_path / "f", lambda here: None)
+
+
 def test_a_module_called_pip_in_the_way_is_not_run(
     serving: FakeIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
