@@ -60,7 +60,7 @@ def prune(
         return 0
     if gone:
         _print(gone)
-    note(f"{megabytes(freed)} are free now" if gone else "there was nothing to remove")
+    note(f"{megabytes(freed)} freed" if gone else "there was nothing to remove")
     return 0
 
 

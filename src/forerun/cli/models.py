@@ -44,7 +44,7 @@ def rm(names: Annotated[list[str], typer.Argument(help="Names from `forerun mode
 
     for name in [find(name).name for name in names]:
         freed = remove(name, TerminalProgress())
-        note(f"{name} is gone, {megabytes(freed)} are free" if freed else f"{name} was not here")
+        note(f"{name} is gone; {megabytes(freed)} freed" if freed else f"{name} was not here")
     return 0
 
 

@@ -127,7 +127,7 @@ def test_the_cache_is_listed_and_cleared_up(cli: Cli, home: Path) -> None:
     assert f"3 MB in {home}" in table.err
     ran = cli("cache", "prune")
     assert "m.history.npz.1.2.partial" in ran.out
-    assert ran.err == "2 MB are free now\n"
+    assert ran.err == "2 MB freed\n"
     assert not partial.exists()
     assert cli("cache", "prune").err == "there was nothing to remove\n"
     assert cli("cache", "prune", "--all", "--json").json == {"freed_bytes": 0, "files": []}
@@ -138,7 +138,7 @@ def test_models_are_removed_by_name(cli: Cli, home: Path) -> None:
     fill(home)
     ran = cli("models", "rm", "gemma3", "smollm2-135m")
     assert (ran.status, ran.out) == (0, "")
-    assert ran.err.splitlines() == ["gemma3-270m is gone, 1 MB are free", "smollm2-135m was not here"]
+    assert ran.err.splitlines() == ["gemma3-270m is gone; 1 MB freed", "smollm2-135m was not here"]
     assert [path.name for path in (home / "models").iterdir()] == ["mine.gguf"]
     for name in ("mine.gguf", str(home / "models" / "mine.gguf"), "org/name"):
         ran = cli("models", "rm", "gemma3", name)

@@ -301,7 +301,15 @@ class LoopbackHub(BaseHTTPRequestHandler):
             listing = [{"type": "file", "path": n, "size": len(d), "oid": "0" * 40} for n, d in self.files.items()]
             return self.reply(json.dumps(listing).encode())
         if path.startswith("/api/models/org/name"):
-            siblings = [{"rfilename": name} for name in self.files]
+            siblings = [
+                {
+                    "rfilename": name,
+                    "size": len(data),
+                    "blobId": "0" * 40,
+                    "lfs": {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "pointerSize": 100},
+                }
+                for name, data in self.files.items()
+            ]
             told = {"id": "org/name", "sha": COMMIT, "siblings": siblings, "private": False, "tags": [], "downloads": 0}
             return self.reply(json.dumps(told).encode())
         name = path.rpartition("/")[2]
@@ -356,3 +364,27 @@ def test_the_real_package(endpoint: str, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path)
     run = subprocess.run([sys.executable, "-c", REAL], capture_output=True, text=True, check=False)
     assert run.stdout.split() == ["ModelFileError", "GGUF", "GGUF", "UnknownModelError"], run.stderr
+
+
+SAME = """
+import sys
+from pathlib import Path
+from forerun.models.hub import fetch_same
+from forerun.models.progress import QuietProgress
+for digest in sys.argv[2:]:
+    print(fetch_same("org/name", digest, Path(sys.argv[1]), QuietProgress()))
+"""
+
+
+def test_the_real_package_finds_a_file_by_its_digest(
+    endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.delenv("HF_HUB_OFFLINE", raising=False)
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    digests = hashlib.sha256(WEIGHTS).hexdigest(), "0" * 64
+    asked = [sys.executable, "-c", SAME, str(tmp_path / "f"), *digests]
+    run = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert run.stdout.split() == [str(tmp_path / "f" / "model.gguf"), "None"], run.stderr
+    assert (tmp_path / "f" / "model.gguf").read_bytes() == WEIGHTS
