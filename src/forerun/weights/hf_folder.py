@@ -1,6 +1,6 @@
 """Opens a Hugging Face folder as `Weights`: config.json and one or several .safetensors files.
 
-Weights stay in the file's bf16, fp16 or fp32. Gemma's norms are stored less one; the one is added here.
+Weights stay in the file's bf16, fp16 or fp32. What a family's folders leave out of the norms' multipliers is added here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.weights.architecture import ARCHITECTURES
 from forerun.weights.hf_config import spec_from_config
 from forerun.weights.layout import validate
 from forerun.weights.safetensors_file import Entry, read_safetensors
@@ -115,8 +116,9 @@ def _tensor(entry: Entry, spec: Spec, path: Path) -> Tensor:
             f"{path}: tensor {entry.name} has {len(entry.shape)} dimensions: choose another model"
         )
     tensor = Tensor(name, entry.shape, entry.dtype, entry.data)
-    if spec.architecture == "gemma3" and name.endswith("norm"):
-        multiplier = (tensor.dequantize() + np.float32(1)).reshape(1, -1)
+    offset = ARCHITECTURES[spec.architecture].norm_offset
+    if offset and name.endswith("norm"):
+        multiplier = (tensor.dequantize() + np.float32(offset)).reshape(1, -1)
         return Tensor(name, entry.shape, "F32", multiplier.view(np.uint8))
     return tensor
 
