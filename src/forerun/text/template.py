@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
 from forerun.confined.worker import ExceededError, Worker
-from forerun.errors import ModelFileError, PromptError
+from forerun.errors import ForerunError, ModelFileError, PromptError
 
 
 class Template:
@@ -22,8 +23,9 @@ class Template:
         self._worker = Worker("forerun.text.render_worker", source)
 
     def start(self) -> None:
-        """Start the process without waiting for it."""
-        self._worker.start()
+        """Start the process without waiting for it. Where there can be none, the first rendering says so."""
+        with suppress(ForerunError):
+            self._worker.start()
 
     @cached_property
     def strings(self) -> frozenset[str]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from forerun.confined.worker import Limits
-from forerun.errors import ModelFileError, PromptError
+from forerun.errors import ForerunError, ModelFileError, PromptError
 from forerun.models import resolve
 from forerun.text.template import Template
 from forerun.tokenizers.loading import load_tokenizer
@@ -106,6 +106,14 @@ def test_it_is_compiled_when_it_is_first_used() -> None:
             broken.strings  # noqa: B018
     unused = Template("{{ x")
     assert unused._worker._process is None
+
+
+def test_where_no_process_can_be_started_rendering_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/no/such/python")
+    template = Template("x")
+    template.start()
+    with pytest.raises(ForerunError, match="cannot be started"):
+        template.render({})
 
 
 def test_what_it_says_of_itself_and_of_a_conversation() -> None:
