@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from forerun.confined.worker import ExceededError, Worker
 from forerun.errors import ForerunError, ModelFileError, PromptError
+
+# Characters of a template; the longest of well-known models has 17,000.
+LONGEST: Final = 200_000
 
 
 class Template:
@@ -20,7 +23,16 @@ class Template:
     """
 
     def __init__(self, source: str) -> None:
-        self._worker = Worker("forerun.text.render_worker", source)
+        self._source = source
+
+    @cached_property
+    def _worker(self) -> Worker:
+        if len(self._source) > LONGEST:
+            raise ModelFileError(
+                f"the model's chat template is {len(self._source)} characters long, more than {LONGEST}: "
+                "ask without it (raw), or use another model"
+            )
+        return Worker("forerun.text.render_worker", self._source)
 
     def start(self) -> None:
         """Start the process without waiting for it. Where there can be none, the first rendering says so."""

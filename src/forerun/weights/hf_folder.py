@@ -5,6 +5,7 @@ Weights stay in the file's bf16, fp16 or fp32. What a family's folders leave out
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -69,21 +70,37 @@ def open_folder(folder: Path) -> Weights:
     return Weights(folder, "safetensors", spec, validate(spec, tensors, folder), config)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file of a model folder. Raises ModelFileError."""
+def read_json(path: Path, *, unique: bool = False) -> dict[str, Any]:
+    """An object from a JSON file of a model folder. Raises ModelFileError.
+
+    unique: no object may have a key twice, of which other readers might take the other.
+    """
+    # Else what a vocabulary has been read into is looked at for garbage over and over, half of the time.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ModelFileError(f"{path}: is too large to be what its name says: download it again")
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=_unique if unique else None)
     except FileNotFoundError as error:
         raise ModelFileError(f"{path}: is missing: the folder is incomplete, download it again") from error
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path}: is not JSON: the file is damaged, download it again") from error
+    finally:
+        if collects:
+            gc.enable()
     if not isinstance(value, dict):
         raise ModelFileError(f"{path}: is not a JSON object: the file is damaged, download it again")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _shards(folder: Path) -> list[Path]:

@@ -79,9 +79,9 @@ def test_a_text_without_end_is_not_passed_on() -> None:
         Template("{% for i in range(90000) %}{{ x }}{% endfor %}").render({"x": "x" * 100})
 
 
-def test_a_template_that_cannot_be_compiled_in_bounds() -> None:
+def test_a_template_that_is_too_much_to_compile() -> None:
     for source, what in (
-        ("{{ x }}" * 400_000, "takes more than"),
+        ("x" * 200_001, "more than 200000"),
         ("{% if x %}" * 500 + "{% endif %}" * 500, "not valid"),
     ):
         with pytest.raises(ModelFileError, match=f"the model's chat template .*{what}"):
@@ -105,7 +105,7 @@ def test_it_is_compiled_when_it_is_first_used() -> None:
         with pytest.raises(ModelFileError, match="chat template is not valid"):
             broken.strings  # noqa: B018
     unused = Template("{{ x")
-    assert unused._worker._process is None
+    assert "_worker" not in vars(unused)
 
 
 def test_where_no_process_can_be_started_rendering_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
