@@ -105,7 +105,8 @@ class Worker:
                 [sys.executable, "-P", "-m", self._module],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
+                # What libraries have to say to a terminal when they break down is not for it.
+                stderr=None if os.environ.get("FORERUN_DEBUG", "0") not in ("", "0") else subprocess.DEVNULL,
                 env=_environment(),
                 start_new_session=True,
             )

@@ -14,7 +14,7 @@ from forerun.tokenizers import tokenizer
 from forerun.tokenizers.engine import ConfinedEngine, LocalEngine, damaged, load, translated
 from forerun.tokenizers.plain import has_known_regexes, is_plain
 from forerun.tokenizers.tokenizer import END_TOKENS, Vocabulary
-from forerun.weights.hf_folder import read_json
+from forerun.weights.hf_folder import LARGEST_JSON, read_json
 
 
 def folder_tokenizer(folder: Path) -> tokenizer.Tokenizer:
@@ -129,6 +129,8 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.exists():
         try:
+            if file.stat().st_size > LARGEST_JSON:
+                raise ModelFileError(f"{file}: is too large to be what its name says: download it again")
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFileError(f"{file}: cannot be read ({error}): download it again") from error
