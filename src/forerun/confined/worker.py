@@ -35,7 +35,7 @@ class Limits:
     def of(cls, size: int) -> Limits:
         """Of a request of `size` bytes: many times what honest templates and tokenizers take (a conversation of a million
         characters: 0.05 s and 50 MB)."""
-        return cls(3 + size / 100_000, 256 * _MB + 256 * size, 4 * _MB + 32 * size)
+        return cls(3 + size / 100_000, 256 * _MB + 256 * size, _MB + 32 * size)
 
 
 class ExceededError(Exception):
@@ -110,7 +110,7 @@ class Worker:
                 env=_environment(),
                 start_new_session=True,
             )
-        except (OSError, ValueError) as error:
+        except (OSError, TypeError, ValueError) as error:
             raise ForerunError(f"a process to run {self._module} in cannot be started: {error}") from error
         self._end = weakref.finalize(self, _end, self._process, self._owner)
 

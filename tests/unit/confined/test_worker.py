@@ -145,9 +145,10 @@ def test_a_child_that_has_gone_is_replaced(worker: Worker) -> None:
 def test_no_child_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ForerunError, match="ends at once, with status 1"):
         Worker("tests.unit.confined.no_such_module", None).opened()
-    monkeypatch.setattr(sys, "executable", "/no/such/python")
-    with pytest.raises(ForerunError, match="cannot be started"):
-        Worker(CHILD, None).start()
+    for python in ("/no/such/python", "", None):
+        monkeypatch.setattr(sys, "executable", python)
+        with pytest.raises(ForerunError, match="cannot be started"):
+            Worker(CHILD, None).start()
 
 
 def test_an_interrupt_does_not_leave_an_answer_for_the_next_request(
