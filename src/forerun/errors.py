@@ -12,20 +12,42 @@
     ├── FetchError            a download failed; what arrived is kept and the next pull resumes
     └── BackendError          a forward pass failed (not-a-number logits, out of memory)
 
-Each message says what happened, why, and what to do, in one line.
+Each message says what happened, why, and what to do, in one line. Much of what messages quote comes from files that are
+not trusted (names, metadata, what a chat template says), so an error shows control characters instead of passing them on.
 """
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Final
+
+# Characters of a message at most; what is cut is in the middle, since advice stands at the end.
+LONGEST: Final = 2000
 
 
 def unknown(what: str, given: str, known: Iterable[str], shown: Iterable[str] | None = None) -> UsageError:
     """The error for a name that is none of `known`: it lists them (as `shown`, if given) and asks whether one was meant."""
-    near = difflib.get_close_matches(given, list(known), 1)
-    hint = f" Did you mean {near[0]}?" if near else ""
-    return UsageError(f"unknown {what} {given!r}; known: {', '.join(known if shown is None else shown)}.{hint}")
+    return UsageError(
+        f"unknown {what} {given!r}; known: {', '.join(known if shown is None else shown)}.{meant(given, known)}"
+    )
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """` Did you mean ...?` where one of `known` is like the name that was given, whatever its case; else nothing."""
+    by_case = {name.casefold(): name for name in known}
+    near = difflib.get_close_matches(given.casefold(), list(by_case), 1)
+    return f" Did you mean {by_case[near[0]]}?" if near else ""
+
+
+def one_line(text: str) -> str:
+    """`text` as a line that a terminal can only show: control characters, marks that reverse the direction of text and
+    halves of surrogate pairs are written as escapes, line ends as spaces, and the middle of a very long text is left out.
+    """
+    line = " ".join(part.strip() for part in text.replace("\t", " ").splitlines())
+    if not line.isprintable():
+        line = "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 3 :]}"
 
 
 class ForerunError(Exception):
@@ -34,8 +56,7 @@ class ForerunError(Exception):
     exit_status = 1
 
     def __init__(self, message: str) -> None:
-        # What it quotes of a library's message may have several lines.
-        super().__init__(" ".join(line.strip() for line in message.splitlines()))
+        super().__init__(one_line(message))
 
 
 class UsageError(ForerunError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Container
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ ROOT = Path(forerun.__file__).parent
 # From the bottom up; parts on one line are siblings. `forerun/__init__.py` stands above all of them.
 LAYERS = (
     ("errors", "minimal"),
-    ("core",),
+    ("core", "confined"),
     ("weights", "models", "completion"),
     ("config", "tokenizers"),
     ("drafters", "verifiers", "controllers", "backends", "text"),
@@ -72,6 +73,44 @@ def test_a_part_imports_only_from_below(part: str) -> None:
         if not allowed(part, other)
     ]
     assert found == []
+
+
+def modules() -> dict[str, Path]:
+    """Every module by its full name; a package is called like its `__init__`."""
+    names = {path: ("forerun", *path.relative_to(ROOT).with_suffix("").parts) for path in ROOT.rglob("*.py")}
+    return {".".join(parts).removesuffix(".__init__"): path for path, parts in names.items()}
+
+
+def imported_modules(source: str, known: Container[str]) -> set[str]:
+    """Modules among `known` that a source names in its imports, also lazily or for types only."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in known else node.module for name in inner}
+    return {name for name in found if name in known}
+
+
+@pytest.mark.parametrize("part", ["confined", "text", "tokenizers", "weights"])
+def test_no_module_leads_back_to_itself(part: str) -> None:
+    known = modules()
+    graph = {name: imported_modules(path.read_text("utf-8"), known) for name, path in known.items()}
+    inside = [name for name in known if name.split(".")[1:2] == [part]]
+    assert inside
+    for start in inside:
+        reached, left = set[str](), [start]
+        while left:
+            new = graph[left.pop()] - reached
+            reached |= new
+            left += new
+        assert start not in reached, start
+
+
+def test_the_search_for_circles_sees_lazy_imports_and_packages() -> None:
+    source = "def f():\n    from a.b import c\nfrom a import x\nimport a.d\nimport os\n"
+    assert imported_modules(source, {"a", "a.b", "a.b.c", "a.d"}) == {"a", "a.b.c", "a.d"}
 
 
 def test_the_rule_itself_sees_each_way_to_import() -> None:

@@ -60,6 +60,8 @@ def build(
     if cascades.mixtures and not cascades.plain:
         verifier = cascades.verifier(None if verifier.shares_noise else verifier)
     target = target or find_model(config.model, config)
+    if target.template is not None:
+        target.template.start()  # it is ready when the weights are
     drafting = Drafting(config, target, cascades, partners)
     drafts = drafting.drafts and not cascades.plain
     controller = controller_for(config, target, drafts, drafting.dear)

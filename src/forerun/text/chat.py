@@ -1,32 +1,44 @@
 """Conversations to prompts, by the model's own Jinja template.
 
 The strings of control tokens are tokens where the template writes them. In what users and tools say they stay text: a
-message cannot close its own turn.
+message cannot close its own turn. Nothing that was given is lost without a word: roles, tools and variables that a template
+has no place for are refused, and so is a conversation of which it leaves a message out.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from forerun.errors import PromptError
-from forerun.text.sandbox import Sandboxed
+from forerun.text.hidden import Hidden, mark_for
+from forerun.text.messages import Message, in_known_roles, normalized
+from forerun.text.template import Template
 from forerun.tokenizers.tokenizer import Tokenizer
 
-Message = Mapping[str, Any]
-_TEXT_PARTS = ("text", "input_text", "output_text")
-# The model's own words: templates take them apart by tokens such as </think>.
-_OWN = "assistant"
+# What a template gets from elsewhere; a variable of such a name would take its place.
+_TAKEN: Final = frozenset(
+    {
+        "add_generation_prompt",
+        "bos_token",
+        "continue_final_message",
+        "eos_token",
+        "messages",
+        "raise_exception",
+        "special",
+        "strftime_now",
+        "tools",
+    }
+)
+_USER: Final = {"role": "user", "content": "hello"}
 
 
 class ChatTemplate:
-    """A model's chat template, compiled.
+    """A model's chat template, compiled when it is first used.
 
-    source: another template than the model's own. Raises ModelFileError where it is not valid Jinja, PromptError where
-    there is none.
+    source: another template than the model's own. Raises PromptError where there is none; every method raises
+    ModelFileError where it is not valid Jinja, or takes more time or memory than any honest one.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None = None) -> None:
@@ -34,83 +46,165 @@ class ChatTemplate:
         if source is None:
             raise PromptError("the model has no chat template (it is a base model): pass plain text")
         self._tokenizer = tokenizer
-        self._template = Sandboxed(source)
+        self._template = Template(source)
         named = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
         self._tokens = {name: "" if i is None else tokenizer.id_to_token(i) for name, i in named.items()}
+
+    def start(self) -> None:
+        """Make it ready while something else is loaded. Does not wait."""
+        self._template.start()
 
     def render(
         self,
         messages: Sequence[Message],
+        /,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> str:
         """The prompt for a conversation, as text.
 
         messages: `role` and `content` (text, null, absent, or an array of text parts), `tool_calls` and the like.
         add_generation_prompt: end with the opening of the assistant's turn.
+        continue_final_message: end with the text of the last message, the assistant's, as it stands and unclosed, so that
+            the answer goes on from it.
         variables: whatever else the template knows (`enable_thinking`, ...).
-        Raises PromptError for malformed messages and for conversations that the template refuses.
+        Raises PromptError for malformed messages, for what the template has no place for, and for conversations that it
+        refuses.
         """
-        given = {
-            "documents": None,
-            "messages": normalized(messages),
-            "tools": list(tools) if tools else None,
-            "add_generation_prompt": add_generation_prompt,
-        }
-        return self._template.render(self._tokens | given | variables)
+        return self._render(
+            self._known(messages), tools, add_generation_prompt, continue_final_message, _checked(variables)
+        )
 
     def encode(
         self,
         messages: Sequence[Message],
+        /,
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         special: bool = False,
+        add_generation_prompt: bool = True,
+        continue_final_message: bool = False,
         **variables: Any,
     ) -> list[int]:
         """Token ids of `render`. BOS is there if the template writes it.
 
         special: read the strings of control tokens as tokens in users' and tools' messages too.
         """
-        clean = normalized(messages)
-        hidden = _Hidden(self._tokenizer, clean)
-        if special or not hidden.found:
-            return self._tokenizer.encode(self.render(clean, tools=tools, **variables), special=True, add_bos=False)
-        text = self.render(hidden.messages, tools=tools, **variables)
-        runs = self._tokenizer.split_control(text)
+        clean, checked = self._known(messages), _checked(variables)
+        hidden = Hidden(self._tokenizer, clean)
+        covered = bool(hidden.found) and not special
+        text = self._render(
+            hidden.messages if covered else clean, tools, add_generation_prompt, continue_final_message, checked
+        )
+        if not covered:
+            return self._tokenizer.encode(text, special=True, add_bos=False)
         ids: list[int] = []
-        for i, run in enumerate(runs):
+        for i, run in enumerate(self._tokenizer.split_control(text)):
             ids += self._tokenizer.encode(hidden.shown(run), special=i % 2 == 1, add_bos=False)
         return ids
 
+    def _known(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        return in_known_roles(normalized(messages), self._template.strings)
 
-class _Hidden:
-    """Messages in which the strings of control tokens are stood in for, so that only the template's own are seen."""
-
-    def __init__(self, tokenizer: Tokenizer, messages: list[dict[str, Any]]) -> None:
-        self.found: list[str] = []
-        self._tokenizer = tokenizer
-        # Text that cannot be guessed from inside a message, and that survives being written as JSON.
-        self._mark = hashlib.sha256(repr(messages).encode("utf-8", "replace")).hexdigest()[:24]
-        self.messages = [m if m["role"] == _OWN else self._hide(m) for m in messages]
-
-    def shown(self, text: str) -> str:
-        """The text with the strings themselves again."""
-        return re.sub(rf"{self._mark}:(\d+):", lambda match: self.found[int(match[1])], text)
-
-    def _hide(self, value: Any) -> Any:
-        if isinstance(value, str):
-            return "".join(
-                self._stand_in(run) if i % 2 else run for i, run in enumerate(self._tokenizer.split_control(value))
+    def _checked(self, variables: dict[str, Any]) -> dict[str, Any]:
+        taken = sorted(_TAKEN & variables.keys())
+        if taken:
+            raise PromptError(
+                f"a template's variable cannot be called {taken[0]}, which is set otherwise: leave it out"
             )
-        if isinstance(value, Mapping):
-            return {key: self._hide(inner) for key, inner in value.items()}
-        return [self._hide(inner) for inner in value] if isinstance(value, list) else value
+        return variables
 
-    def _stand_in(self, control: str) -> str:
-        self.found.append(control)
-        return f"{self._mark}:{len(self.found) - 1}:"
+    def _render(
+        self,
+        messages: list[dict[str, Any]],
+        tools: Sequence[Mapping[str, Any]] | None,
+        opens_turn: bool,
+        continues: bool,
+        variables: Mapping[str, Any],
+    ) -> str:
+        if tools and "tools" not in self._template.names:
+            raise PromptError("the model's chat template has no place for tools: leave them out, or use another model")
+        mark = mark_for(messages)
+
+        def rendered(some: list[dict[str, Any]]) -> str:
+            given = {
+                "documents": None,
+                "messages": some,
+                "tools": list(tools) if tools else None,
+                "add_generation_prompt": opens_turn and not continues,
+            }
+            return self._template.render({**self._tokens, **given, **variables})
+
+        text = _cut_at(mark, rendered(_with_open_end(messages, mark))) if continues else rendered(messages)
+        for i in _dropped(messages, text, rendered, mark):
+            lost = f"message {i}, of role {messages[i]['role']}, which the model's chat template leaves out"
+            if i or messages[0]["role"] != "system" or 0 in _dropped([messages[0], _USER], "", rendered, mark):
+                raise PromptError(f"the prompt would lack {lost}: say it in another role or place, or leave it out")
+            # Some official templates show it only where the last message is a user's.
+            warnings.warn(f"the prompt lacks {lost} in this conversation", RuntimeWarning, stacklevel=2)
+        return text
+
+
+def _checked(variables: Mapping[str, Any]) -> Mapping[str, Any]:
+    taken = sorted(_TAKEN & variables.keys())
+    if taken:
+        raise PromptError(f"a variable for the chat template cannot be called {taken[0]}: leave it out")
+    return variables
+
+
+def _said(message: dict[str, Any]) -> str:
+    """What a template must show of a message; of one that calls tools, some show nothing but the calls."""
+    return "" if message.get("tool_calls") else str(message["content"]).strip()
+
+
+def _dropped(
+    messages: list[dict[str, Any]], text: str, rendered: Callable[[list[dict[str, Any]]], str], mark: str
+) -> list[int]:
+    """Which messages the template leaves out for certain.
+
+    What is not in `text` as it was said may have been rewritten (as JSON, without its reasoning); a word in its place,
+    in which no template has anything to change but its case, would then still be shown.
+    """
+    at, missing = 0, []
+    for i, message in enumerate(messages):
+        said = _said(message)
+        # From the end of the one before, where it is as a rule: the whole is then searched once.
+        found = text.find(said, at)
+        if found >= 0:
+            at = found + len(said)
+        elif said not in text:
+            missing.append(i)
+    if not missing:
+        return []
+    words = {i: f"{mark}x{i}x" for i in missing}
+    try:
+        again = rendered([m | {"content": words[i]} if i in words else m for i, m in enumerate(messages)])
+    except PromptError:
+        return []
+    again = again.lower()
+    return [i for i in missing if words[i] not in again]
+
+
+def _with_open_end(messages: list[dict[str, Any]], mark: str) -> list[dict[str, Any]]:
+    last = messages[-1]
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        raise PromptError(
+            "there is no message to continue: the last one must be the assistant's and call no tools, "
+            f"but is of role {last['role']}{' and calls some' if last.get('tool_calls') else ''}"
+        )
+    return [*messages[:-1], last | {"content": last["content"] + mark}]
+
+
+def _cut_at(mark: str, text: str) -> str:
+    if text.count(mark) != 1:
+        raise PromptError(
+            "the model's chat template does not show the last message just as it is, so it cannot be continued: "
+            "leave continue_final_message out"
+        )
+    return text[: text.index(mark)]
 
 
 def prompt_ids(
@@ -119,75 +213,28 @@ def prompt_ids(
     *,
     template: ChatTemplate | None = None,
     tools: Sequence[Mapping[str, Any]] | None = None,
-    **variables: Any,
+    special: bool = False,
+    continue_final_message: bool = False,
+    variables: Mapping[str, Any] | None = None,
 ) -> list[int]:
-    """Token ids of a conversation, up to the opening of the assistant's turn.
+    """Token ids of a conversation, up to the opening of the assistant's turn, or to the end of its unfinished message.
 
     template: the model's own, where it was compiled before. A model without one (a base model) takes a single user
-    message as raw text. Raises PromptError for anything else: there is no right way to guess a format.
+    message as raw text. variables: for the template, such as `enable_thinking`. For the others see `ChatTemplate`. Raises
+    PromptError for anything else: there is no right way to guess a format.
     """
     if template is not None or tokenizer.chat_template is not None:
-        return (template or ChatTemplate(tokenizer)).encode(messages, tools=tools, **variables)
+        return (template or ChatTemplate(tokenizer)).encode(
+            messages,
+            tools=tools,
+            special=special,
+            continue_final_message=continue_final_message,
+            **_checked(variables or {}),
+        )
     plain = normalized(messages)
-    if len(plain) != 1 or plain[0]["role"] != "user" or tools:
+    if len(plain) != 1 or plain[0]["role"] != "user" or tools or continue_final_message:
         raise PromptError(
             "the model has no chat template (it is a base model), so it takes one user message and no system prompt, "
             "history or tools: pass a single prompt, or choose an instruction-tuned model"
         )
-    return tokenizer.encode(str(plain[0]["content"]))
-
-
-def normalized(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as every template can read them: content is a string, tool-call arguments are objects.
-
-    Raises PromptError that names the message.
-    """
-    if not messages:
-        raise PromptError("the conversation is empty: pass at least one message")
-    return [_message(message, index) for index, message in enumerate(messages)]
-
-
-def _message(message: Any, index: int) -> dict[str, Any]:
-    if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-        raise PromptError(f"message {index} has no role: each message is an object with `role` and `content`")
-    clean = dict(message) | {"content": _content(message.get("content"), index)}
-    calls = message.get("tool_calls")
-    if calls is None:
-        clean.pop("tool_calls", None)
-    elif isinstance(calls, Sequence) and all(isinstance(call, Mapping) for call in calls):
-        clean["tool_calls"] = [_tool_call(call) for call in calls]
-    else:
-        raise PromptError(f"message {index} has tool_calls that are not a list of objects")
-    return clean
-
-
-def _content(content: Any, index: int) -> str:
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, Sequence):
-        raise PromptError(f"message {index} has content that is neither text nor an array of parts")
-    texts = []
-    for part in content:
-        text = part.get("text") if isinstance(part, Mapping) and part.get("type", "text") in _TEXT_PARTS else part
-        if not isinstance(text, str):
-            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
-            raise PromptError(f"message {index} has a part of type {kind!r}: only text parts can be read")
-        texts.append(text)
-    return "\n".join(texts)
-
-
-def _tool_call(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A call whose arguments are an object: clients send JSON in a string, templates write JSON of an object."""
-    clean = dict(call)
-    if isinstance(call.get("function"), Mapping):
-        clean["function"] = _tool_call(call["function"])
-    if isinstance(call.get("arguments"), str):
-        try:
-            parsed = json.loads(call["arguments"])
-        except (ValueError, RecursionError):
-            parsed = None
-        if isinstance(parsed, dict):
-            clean["arguments"] = parsed
-    return clean
+    return tokenizer.encode(str(plain[0]["content"]), special=special)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterable
 
 from forerun.tokenizers.tokenizer import Tokenizer
 
@@ -26,10 +25,6 @@ class Detokenizer:
         if token in self._skipped:
             return ""
         return self._started(self._decoder.decode(self._tokenizer.token_bytes(token)))
-
-    def push_all(self, tokens: Iterable[int]) -> str:
-        """`push` of each token in turn, joined."""
-        return "".join(map(self.push, tokens))
 
     def finish(self) -> str:
         """What is left when no token follows: U+FFFD for a character that was never completed."""

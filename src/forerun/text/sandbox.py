@@ -1,8 +1,11 @@
 """The sandbox that chat templates run in.
 
-Templates come from model files and are not trusted: they run in Jinja's immutable sandbox, without loaders, and products
-that could fill the memory are refused. What they may rely on is what transformers offers them: trim_blocks and
-lstrip_blocks, loop controls, `raise_exception`, `strftime_now`, `tojson` with arguments, the `generation` block.
+Templates come from model files and are not trusted: they run in Jinja's immutable sandbox, without loaders. What they may
+rely on is what transformers offers them: trim_blocks and lstrip_blocks, loop controls, `raise_exception`, `strftime_now`,
+`tojson` with arguments, the `generation` block.
+
+The sandbox keeps a template from the machine; it does not keep it from running for ever or from filling the memory, apart
+from single products that would. That is for the process around it (text.render_worker, forerun.confined).
 """
 
 from __future__ import annotations
@@ -22,10 +25,15 @@ from forerun.errors import ModelFileError, PromptError
 
 LONGEST: Final = 1_000_000
 MOST_BITS: Final = 4096
+_LONGEST_WORD: Final = 32
 
 
 class Sandboxed:
-    """A compiled template. Raises ModelFileError where it is not valid Jinja."""
+    """A compiled template. Raises ModelFileError where it is not valid Jinja.
+
+    strings: the texts that are written as constants in its expressions, of up to 32 characters: it may compare a role with
+    them. names: the variables that it reads or sets.
+    """
 
     def __init__(self, source: str) -> None:
         environment = _Sandbox(
@@ -35,10 +43,15 @@ class Sandboxed:
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda layout: datetime.now().strftime(layout)
         try:
-            self._template = environment.from_string(source)
-        except (jinja2.TemplateError, RecursionError) as error:
+            parsed = environment.parse(source)
+            # Compiling folds constants into each other: what they were is read before.
+            constants = [node.value for node in parsed.find_all(nodes.Const)]
+            self.strings = {value for value in constants if isinstance(value, str) and len(value) <= _LONGEST_WORD}
+            self.names = {node.name for node in parsed.find_all(nodes.Name)}
+            self._template = environment.from_string(parsed)
+        except (jinja2.TemplateError, ArithmeticError, ValueError, SyntaxError, RecursionError) as error:
             raise ModelFileError(
-                f"the model's chat template is not valid ({error}): use --raw, or another model"
+                f"the model's chat template is not valid ({error}): ask without it (raw), or use another model"
             ) from error
 
     def render(self, variables: dict[str, Any]) -> str:
@@ -49,11 +62,19 @@ class Sandboxed:
             raise PromptError(f"the model's chat template refuses this conversation: {error}") from error
         except SecurityError as error:
             raise ModelFileError(
-                f"the model's chat template does what a template must not ({error}): use --raw"
+                f"the model's chat template does what a template must not ({error}): ask without it (raw)"
             ) from error
-        except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
+        except (
+            jinja2.TemplateError,
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+            RecursionError,
+        ) as error:
             raise PromptError(
-                f"the model's chat template cannot render this conversation ({error}): use --raw"
+                f"the model's chat template cannot render this conversation ({error}): ask without it (raw)"
             ) from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,14 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.tokenizers import tokenizer
+from forerun.tokenizers.engine import LocalEngine, translated
 from forerun.tokenizers.pre_tokenizers import PRE_TOKENIZERS, PreTokenizer
 from forerun.tokenizers.tokenizer import END_TOKENS, SPACE, Vocabulary
 from forerun.weights.fields import Fields
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+# Characters of a piece that is merged; every way to cut it in two is looked at.
+LONGEST_PIECE = 1000
 _PADDING = re.compile(r"\[PAD\d+\]")
 _EOS_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 
@@ -33,7 +37,7 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tokenizer.Tokeniz
     if kind == "llama":
         # Converters write the spaces of user-defined pieces as spaces; the original spells them as in all others.
         tokens = [t.replace(" ", SPACE) if k == USER_DEFINED else t for t, k in zip(tokens, types, strict=True)]
-    try:
+    with translated(partial(_unfit, path)):
         if kind == "gpt2":
             pre = _pre_tokenizer(fields)
             engine, vocabulary = _byte_level(fields, tokens, pre), _vocabulary(fields, tokens, types, pre)
@@ -43,14 +47,12 @@ def gguf_tokenizer(path: Path, metadata: Mapping[str, Any]) -> tokenizer.Tokeniz
             raise UnsupportedModelError(
                 f"{path}: tokenizer model {kind!r} is not known (gpt2 and llama are): choose another model"
             )
-    except (ModelFileError, UnsupportedModelError):
-        raise
-    except (
-        Exception
-    ) as error:  # the tokenizers library raises bare Exceptions for vocabularies that do not fit together
-        raise ModelFileError(f"{path}: the vocabulary does not fit together ({error}): the file is damaged") from error
-    _add_tokens(engine, tokens, types, kind == "llama")
-    return tokenizer.Tokenizer(engine, vocabulary)
+        _add_tokens(engine, tokens, types, kind == "llama")
+    return tokenizer.Tokenizer(LocalEngine(engine), vocabulary)
+
+
+def _unfit(path: Path, what: str) -> ModelFileError:
+    return ModelFileError(f"{path}: the vocabulary does not fit together ({what}): the file is damaged")
 
 
 def _tokens(fields: Fields) -> tuple[list[str], list[int]]:
@@ -114,6 +116,9 @@ def _sentencepiece(fields: Fields, tokens: list[str], types: list[int]) -> Token
     if unknown >= len(tokens):
         raise ModelFileError(f"{fields.path}: tokenizer.ggml.unknown_token_id is not a token: the file is damaged")
     normal = np.flatnonzero(np.asarray(types) == NORMAL)
+    longest = max((len(tokens[i]) for i in normal), default=0)
+    if longest > LONGEST_PIECE:
+        raise ModelFileError(f"{fields.path}: a token is {longest} characters long: the file is damaged")
     best_first = normal[np.argsort(-scores[normal], kind="stable")].tolist()
     model = models.BPE(
         vocab=_ids(tokens),

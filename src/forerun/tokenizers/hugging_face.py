@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 
-from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.tokenizers import tokenizer
+from forerun.tokenizers.engine import ConfinedEngine, LocalEngine, damaged, load, translated
+from forerun.tokenizers.plain import has_known_regexes, is_plain
 from forerun.tokenizers.tokenizer import END_TOKENS, Vocabulary
-from forerun.weights.hf_folder import read_json
+from forerun.weights.hf_folder import LARGEST_JSON, read_json
 
 
 def folder_tokenizer(folder: Path) -> tokenizer.Tokenizer:
@@ -22,11 +24,9 @@ def folder_tokenizer(folder: Path) -> tokenizer.Tokenizer:
         raise ModelFileError(
             f"{path}: is missing: download it, or save the tokenizer again with transformers' fast tokenizers"
         )
-    try:
-        engine = tokenizers.Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises bare Exceptions
-        refuse_pointer(path, path.read_bytes())
-        raise ModelFileError(f"{path}: cannot be read ({error}): the file is damaged, download it again") from error
+    described = read_json(path, unique=True)
+    plain = is_plain(described)
+    engine = _vocabulary_of(path, described, plain)
     settings = _optional(folder / "tokenizer_config.json")
     model = _optional(folder / "config.json")
     generation = _optional(folder / "generation_config.json")
@@ -38,21 +38,30 @@ def folder_tokenizer(folder: Path) -> tokenizer.Tokenizer:
     eos = _named(engine, settings, "eos_token")
     ends = {eos} | _listed(generation) | _listed(model) | _listed(model.get("text_config"))
     ends |= {i for i in control if i < len(tokens) and tokens[i] in END_TOKENS}
-    return tokenizer.Tokenizer(
-        engine,
-        Vocabulary(
-            tokens=tokens,
-            control=control,
-            literal=frozenset(added),
-            spelling=spelling,
-            eos_ids=frozenset(i for i in ends if i is not None and i < len(tokens)),
-            eos_id=eos,
-            bos_id=bos,
-            add_bos=_adds_bos(engine, settings, bos),
-            strips_space=strips_space,
-            chat_template=_chat_template(folder, settings),
-        ),
+    vocabulary = Vocabulary(
+        tokens=tokens,
+        control=control,
+        literal=frozenset(added),
+        spelling=spelling,
+        eos_ids=frozenset(i for i in ends if i is not None and i < len(tokens)),
+        eos_id=eos,
+        bos_id=bos,
+        add_bos=_adds_bos(engine, settings, bos, path),
+        strips_space=strips_space,
+        chat_template=_chat_template(folder, settings),
     )
+    return tokenizer.Tokenizer(LocalEngine(engine) if plain else ConfinedEngine(path, engine), vocabulary)
+
+
+def _vocabulary_of(path: Path, described: dict[str, Any], plain: bool) -> tokenizers.Tokenizer:
+    """The file as the library reads it; of one that is not plain, without what runs over texts."""
+    if plain:
+        return load(path, path.read_text(encoding="utf-8"))
+    if not has_known_regexes(described.get("decoder")):
+        raise UnsupportedModelError(
+            f"{path}: its decoder has a regular expression that is not known: choose another model"
+        )
+    return load(path, json.dumps({**described, "normalizer": None, "pre_tokenizer": None}, ensure_ascii=False))
 
 
 def _optional(path: Path) -> dict[str, Any]:
@@ -104,14 +113,15 @@ def _listed(config: Any) -> set[int]:
     return {i for i in (value if isinstance(value, list) else [value]) if isinstance(i, int) and i >= 0}
 
 
-def _adds_bos(engine: tokenizers.Tokenizer, settings: dict[str, Any], bos: int | None) -> bool:
+def _adds_bos(engine: tokenizers.Tokenizer, settings: dict[str, Any], bos: int | None, path: Path) -> bool:
     """The setting where there is one, else what the post-processor of tokenizer.json does."""
     if bos is None:
         return False
     stated = settings.get("add_bos_token")
     if isinstance(stated, bool):
         return stated
-    return engine.encode("a", add_special_tokens=True).ids[:1] == [bos]
+    with translated(partial(damaged, path)):
+        return engine.encode("a", add_special_tokens=True).ids[:1] == [bos]
 
 
 def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
@@ -119,6 +129,8 @@ def _chat_template(folder: Path, settings: dict[str, Any]) -> str | None:
     file = folder / "chat_template.jinja"
     if file.exists():
         try:
+            if file.stat().st_size > LARGEST_JSON:
+                raise ModelFileError(f"{file}: is too large to be what its name says: download it again")
             return file.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise ModelFileError(f"{file}: cannot be read ({error}): download it again") from error

@@ -7,17 +7,16 @@ only pad the model's tables are not part of the vocabulary.
 
 from __future__ import annotations
 
-import re
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from forerun.errors import PromptError
+from forerun.tokenizers.control import ControlStrings
 
 if TYPE_CHECKING:
-    import tokenizers
+    from forerun.tokenizers.engine import Engine
 
 SPACE = "\u2581"
 # Tokens that end a turn or a text wherever they are control tokens, also where the file's own list leaves them out.
@@ -64,11 +63,8 @@ class Vocabulary:
 class Tokenizer:
     """Encodes and decodes for one model. Safe to share between threads."""
 
-    def __init__(self, engine: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
-        engine.no_truncation()
-        engine.no_padding()
+    def __init__(self, engine: Engine, vocabulary: Vocabulary) -> None:
         self._engine, self._vocabulary = engine, vocabulary
-        self._lock = threading.Lock()
         self._bytes: dict[int, bytes] = {}
 
     @property
@@ -121,20 +117,17 @@ class Tokenizer:
 
         special: read the strings of control tokens as those tokens (for rendered templates); else they are plain text.
         add_bos: put BOS in front; None does as the model file says.
-        Raises PromptError for text that is not Unicode (half a surrogate pair).
+        Raises PromptError for text that is not Unicode (half a surrogate pair), or that the tokenizer cannot take apart.
         """
         try:
             text.encode()
         except UnicodeEncodeError as error:
             raise PromptError("the text holds half a character (a lone surrogate): pass well-formed Unicode") from error
-        parts = self._parts(text, special)
-        with self._lock:
-            self._engine.encode_special_tokens = not special
-            ids = [i for part in parts for i in self._engine.encode(part, add_special_tokens=False).ids]
+        ids = [i for part in self._parts(text, special) for i in self._engine.encode(part, special)]
         unknown = next((i for i in ids if i >= self.vocab_size), None)
         if unknown is not None:
             raise PromptError(
-                f"the text holds {self._engine.id_to_token(unknown)}, which the model has no row for: leave it out"
+                f"the text holds {self._engine.name(unknown)}, which the model has no row for: leave it out"
             )
         if (self.add_bos if add_bos is None else add_bos) and self.bos_id is not None:
             ids.insert(0, self.bos_id)
@@ -149,13 +142,11 @@ class Tokenizer:
 
     def split_control(self, text: str) -> list[str]:
         """Runs of text and, at every odd place, the string of a control token."""
-        return self._control.split(text) if self._control else [text]
+        return self._control.split(text)
 
     @cached_property
-    def _control(self) -> re.Pattern[str] | None:
-        strings = {self.tokens[i] for i in self.control_ids if i < self.vocab_size} - {""}
-        longest_first = sorted(strings, key=lambda string: (-len(string), string))
-        return re.compile(f"({'|'.join(map(re.escape, longest_first))})") if strings else None
+    def _control(self) -> ControlStrings:
+        return ControlStrings(self.tokens[i] for i in self.control_ids if i < self.vocab_size)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True, continues: bool = False) -> str:
         """The text of `ids`; bytes that are not UTF-8 become U+FFFD.
@@ -209,6 +200,8 @@ def byte_tokenizer() -> Tokenizer:
     """A tokenizer without a model: ids 0 to 255 are the bytes, 256 is `<|endoftext|>`. For tests and toy models."""
     import tokenizers
 
+    from forerun.tokenizers.engine import LocalEngine
+
     end = "<|endoftext|>"
     ids = {char: byte[0] for char, byte in byte_alphabet().items()}
     engine = tokenizers.Tokenizer(tokenizers.models.BPE(vocab=ids | {end: 256}, merges=[]))
@@ -216,4 +209,6 @@ def byte_tokenizer() -> Tokenizer:
     engine.add_special_tokens([tokenizers.AddedToken(end, special=True, normalized=False)])
     tokens = [*sorted(ids, key=ids.__getitem__), end]
     only_end = frozenset({256})
-    return Tokenizer(engine, Vocabulary(tokens, only_end, only_end, "bytes", only_end, None, add_bos=False, eos_id=256))
+    return Tokenizer(
+        LocalEngine(engine), Vocabulary(tokens, only_end, only_end, "bytes", only_end, None, add_bos=False, eos_id=256)
+    )

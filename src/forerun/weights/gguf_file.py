@@ -11,15 +11,13 @@ import re
 from pathlib import Path
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.weights.architecture import ARCHITECTURES, Architecture
 from forerun.weights.fields import Fields
 from forerun.weights.gguf_header import Header, TensorEntry, read_header
 from forerun.weights.layout import checked, validate
 from forerun.weights.shards import shards_of
 from forerun.weights.spec import RopeScaling, Spec
 from forerun.weights.tensors import Tensor, Weights
-
-# Architecture -> whether its files keep q and k in interleaved pairs.
-ARCHITECTURES = {"llama": True, "mistral": True, "qwen2": False, "qwen3": False, "gemma3": False}
 
 # What Tensor.dequantize decodes, itself or through the gguf package.
 PLAIN = ("F32", "F16", "BF16")
@@ -47,8 +45,6 @@ _LAYER = {
 }
 _IN_LAYER = re.compile(r"blk\.(0|[1-9]\d{0,4})\.(.+)")
 _FREQUENCIES = "rope_freqs.weight"
-_GEMMA_PATTERN = 6
-_GEMMA_27B_LAYERS = 62
 
 
 def open_gguf(path: Path) -> Weights:
@@ -59,7 +55,7 @@ def open_gguf(path: Path) -> Weights:
     header = _read_model(path)
     tensors = _canonical(header)
     spec = _spec(header, tensors)
-    if ARCHITECTURES[spec.architecture]:
+    if ARCHITECTURES[spec.architecture].paired_rows:
         tensors = {name: _paired(tensor, spec) for name, tensor in tensors.items()}
     return Weights(header.path, "gguf", spec, validate(spec, tensors, header.path), header.metadata)
 
@@ -121,7 +117,8 @@ def _spec(header: Header, tensors: dict[str, Tensor]) -> Spec:
     path = header.path
     fields = Fields(path, header.metadata)
     arch = fields.text("general.architecture")
-    if arch not in ARCHITECTURES:
+    family = ARCHITECTURES.get(arch)
+    if family is None:
         raise UnsupportedModelError(
             f"{path}: architecture {arch!r} is not run by forerun ({', '.join(ARCHITECTURES)} are): choose another model"
         )
@@ -150,14 +147,15 @@ def _spec(header: Header, tensors: dict[str, Tensor]) -> Spec:
             context=fields.integer(f"{arch}.context_length"),
             norm_eps=fields.number(f"{arch}.attention.layer_norm_rms_epsilon"),
             rope_base=fields.number(f"{arch}.rope.freq_base", 10_000.0),
-            query_scale=_query_scale(fields, arch, head_dim, width // heads, layers),
+            query_scale=_query_scale(fields, family, head_dim, width // heads, layers),
             rope_scaling=_rope_scaling(fields, arch, header.tensors.get(_FREQUENCIES), head_dim),
-            rope_base_local=fields.number(f"{arch}.rope.freq_base_swa", 10_000.0) if arch == "gemma3" else None,
-            sliding=_sliding(fields, arch, layers),
-            qk_norm=arch in ("qwen3", "gemma3"),
-            post_norms=arch == "gemma3",
-            activation="gelu_tanh" if arch == "gemma3" else "silu",
-            embed_scale=math.sqrt(width) if arch == "gemma3" else 1.0,
+            rope_base_local=family.rope_base_local
+            and fields.number(f"{arch}.rope.freq_base_swa", family.rope_base_local),
+            sliding=_sliding(fields, family, layers),
+            qk_norm=family.qk_norm,
+            post_norms=family.post_norms,
+            activation=family.activation,
+            embed_scale=family.embed_scale(width),
             tied="head" not in tensors,
         ),
         path,
@@ -173,19 +171,18 @@ def _refuse_variants(fields: Fields, arch: str) -> None:
             raise UnsupportedModelError(f"{fields.path}: {arch}.{key} is not run: choose another model")
 
 
-def _query_scale(fields: Fields, arch: str, head_dim: int, share: int, layers: int) -> float:
-    if fields.values.get(f"{arch}.attention.scale"):
-        return fields.number(f"{arch}.attention.scale")
-    # Gemma 3 27B alone divides by sqrt(width / heads); its files do not say so.
-    return 1.0 / math.sqrt(share if arch == "gemma3" and layers == _GEMMA_27B_LAYERS else head_dim)
+def _query_scale(fields: Fields, family: Architecture, head_dim: int, share: int, layers: int) -> float:
+    if fields.values.get(f"{family.name}.attention.scale"):
+        return fields.number(f"{family.name}.attention.scale")
+    return 1.0 / math.sqrt(share if layers == family.wide_query_layers else head_dim)
 
 
-def _sliding(fields: Fields, arch: str, layers: int) -> tuple[int, ...]:
-    """Window per layer. Of Gemma 3's layers every sixth is global; other architectures slide everywhere or nowhere."""
-    window = fields.integer(f"{arch}.attention.sliding_window", 0, least=0)
-    if not window or arch in ("qwen2", "qwen3"):
+def _sliding(fields: Fields, family: Architecture, layers: int) -> tuple[int, ...]:
+    """Window per layer."""
+    window = fields.integer(f"{family.name}.attention.sliding_window", 0, least=0)
+    if not window or family.sliding == "upper":
         return ()
-    pattern = fields.values.get(f"{arch}.attention.sliding_window_pattern", _GEMMA_PATTERN if arch == "gemma3" else 0)
+    pattern = fields.values.get(f"{family.name}.attention.sliding_window_pattern", family.sliding_period)
     if isinstance(pattern, int):
         return tuple(window if not pattern or (i + 1) % pattern else 0 for i in range(min(layers, 10_000)))
     if len(pattern) != layers:

@@ -7,59 +7,38 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.weights.architecture import BY_CLASS, BY_TYPE, Activation, Architecture
 from forerun.weights.fields import Fields
 from forerun.weights.layout import checked
 from forerun.weights.spec import RopeScaling, Spec
 
-# Class named in config.json -> architecture; where a folder names only its model_type, that is used.
-ARCHITECTURES = {
-    "LlamaForCausalLM": "llama",
-    "MistralForCausalLM": "mistral",
-    "Qwen2ForCausalLM": "qwen2",
-    "Qwen3ForCausalLM": "qwen3",
-    "Gemma3ForCausalLM": "gemma3",
-    "Gemma3ForConditionalGeneration": "gemma3",
-}
-_BY_TYPE = {
-    "llama": "llama",
-    "mistral": "mistral",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
-    "gemma3_text": "gemma3",
-    "gemma3": "gemma3",
-}
-_ACTIVATIONS: dict[str, Literal["silu", "gelu_tanh"]] = {
-    "silu": "silu",
-    "swish": "silu",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
+_ACTIVATIONS: dict[str, Activation] = {"silu": "silu", "swish": "silu", "gelu_pytorch_tanh": "gelu_tanh"}
 # What transformers assumes where a config leaves the key out.
 _DEFAULT_EPS = 1e-6
 _DEFAULT_WINDOW = 4096
 _DEFAULT_WINDOW_LAYERS = 28
-_DEFAULT_HEAD_DIM = {"qwen3": 128, "gemma3": 256}
 
 
 def spec_from_config(config: dict[str, Any], folder: Path) -> Spec:
     """The decoder described by a folder's config.json. Raises ModelFileError or UnsupportedModelError."""
     path = folder / "config.json"
     outer = Fields(path, config)
-    arch = _architecture(outer)
+    family = _architecture(outer)
     fields = outer.inner("text_config") if outer.has("text_config") else outer
     _refuse_variants(outer, fields)
     width, heads, layers = (
         fields.integer(f"{key}") for key in ("hidden_size", "num_attention_heads", "num_hidden_layers")
     )
-    head_dim = fields.integer("head_dim", _DEFAULT_HEAD_DIM.get(arch, max(1, width // heads)))
+    head_dim = fields.integer("head_dim", family.head_dim or max(1, width // heads))
     context = fields.integer("max_position_embeddings")
-    base, local, scaling = _rope(fields, arch, context)
-    pre_scale = fields.number("query_pre_attn_scalar", 256.0) if arch == "gemma3" else float(head_dim)
+    base, local, scaling = _rope(fields, family, context)
+    scalar = family.query_scalar and fields.number("query_pre_attn_scalar", family.query_scalar)
     return checked(
         Spec(
-            architecture=arch,
+            architecture=family.name,
             name=outer.text("_name_or_path", "") or folder.resolve().name,
             vocab_size=fields.integer("vocab_size"),
             width=width,
@@ -71,33 +50,32 @@ def spec_from_config(config: dict[str, Any], folder: Path) -> Spec:
             context=context,
             norm_eps=fields.number("rms_norm_eps", _DEFAULT_EPS),
             rope_base=base,
-            query_scale=1.0 / math.sqrt(pre_scale),
+            query_scale=1.0 / math.sqrt(scalar or head_dim),
             rope_scaling=scaling,
             rope_base_local=local,
-            sliding=_sliding(fields, arch, layers),
-            qk_norm=arch in ("qwen3", "gemma3"),
-            post_norms=arch == "gemma3",
-            activation=_activation(fields, arch),
-            # In fp32, as here, transformers multiplies by the root itself; only in bf16 does it round it first.
-            embed_scale=math.sqrt(width) if arch == "gemma3" else 1.0,
-            tied=outer.flag("tie_word_embeddings", fields.flag("tie_word_embeddings", arch == "gemma3")),
+            sliding=_sliding(fields, family, layers),
+            qk_norm=family.qk_norm,
+            post_norms=family.post_norms,
+            activation=_activation(fields, family),
+            embed_scale=family.embed_scale(width),
+            tied=outer.flag("tie_word_embeddings", fields.flag("tie_word_embeddings", family.tied)),
         ),
         path,
     )
 
 
-def _architecture(outer: Fields) -> str:
+def _architecture(outer: Fields) -> Architecture:
     names = outer.values.get("architectures") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ModelFileError(f"{outer.path}: architectures is not a list of names: the file is damaged")
     for name in names:
-        if name in ARCHITECTURES:
-            return ARCHITECTURES[name]
-    if not names and outer.values.get("model_type") in _BY_TYPE:
-        return _BY_TYPE[outer.text("model_type")]
+        if name in BY_CLASS:
+            return BY_CLASS[name]
+    if not names and outer.values.get("model_type") in BY_TYPE:
+        return BY_TYPE[outer.text("model_type")]
     raise UnsupportedModelError(
         f"{outer.path}: architecture {', '.join(names) or outer.text('model_type', 'unnamed')!r} is not run by forerun "
-        f"({', '.join(ARCHITECTURES)} are): choose another model"
+        f"({', '.join(BY_CLASS)} are): choose another model"
     )
 
 
@@ -113,9 +91,10 @@ def _refuse_variants(outer: Fields, fields: Fields) -> None:
             raise UnsupportedModelError(f"{outer.path}: {key} is not run by forerun: {advice}")
 
 
-def _activation(fields: Fields, arch: str) -> Literal["silu", "gelu_tanh"]:
-    key = "hidden_activation" if arch == "gemma3" else "hidden_act"
-    name = fields.text(key, "gelu_pytorch_tanh" if arch == "gemma3" else "silu")
+def _activation(fields: Fields, family: Architecture) -> Activation:
+    if not fields.has(family.activation_key):
+        return family.activation
+    name = fields.text(family.activation_key)
     if name not in _ACTIVATIONS:
         raise UnsupportedModelError(
             f"{fields.path}: activation {name!r} is not run ({', '.join(_ACTIVATIONS)} are): choose another model"
@@ -123,17 +102,17 @@ def _activation(fields: Fields, arch: str) -> Literal["silu", "gelu_tanh"]:
     return _ACTIVATIONS[name]
 
 
-def _sliding(fields: Fields, arch: str, layers: int) -> tuple[int, ...]:
-    """Window per layer, from `layer_types` where it is spelled out, else by each architecture's own rule."""
+def _sliding(fields: Fields, family: Architecture, layers: int) -> tuple[int, ...]:
+    """Window per layer, from `layer_types` where it is spelled out, else by the family's own rule."""
     window = fields.integer("sliding_window", 0, least=0)
     if "sliding_window" not in fields.values:
         window = _DEFAULT_WINDOW
-    if arch == "llama" or (arch in ("qwen2", "qwen3") and not fields.flag("use_sliding_window", False)):
+    if family.sliding == "none" or (family.sliding == "upper" and not fields.flag("use_sliding_window", False)):
         window = 0
     if not window:
         return ()
     types = fields.values.get("layer_types")
-    if arch == "mistral":
+    if family.sliding == "all":
         return (window,) * min(layers, 10_000)
     if types is not None:
         if not isinstance(types, list) or len(types) != layers:
@@ -144,27 +123,29 @@ def _sliding(fields: Fields, arch: str, layers: int) -> tuple[int, ...]:
                 f"{fields.path}: layers of type {unknown[0]!r} are not run: choose another model"
             )
         return tuple(window if kind == "sliding_attention" else 0 for kind in types)
-    if arch == "gemma3":
-        pattern = fields.integer("sliding_window_pattern", fields.integer("_sliding_window_pattern", 6))
-        return tuple(window if (i + 1) % pattern else 0 for i in range(min(layers, 10_000)))
+    if family.sliding == "pattern":
+        stated = fields.integer("_sliding_window_pattern", family.sliding_period)
+        period = fields.integer("sliding_window_pattern", stated)
+        return tuple(window if (i + 1) % period else 0 for i in range(min(layers, 10_000)))
     full = fields.integer("max_window_layers", _DEFAULT_WINDOW_LAYERS, least=0)
     return tuple(window if i >= full else 0 for i in range(min(layers, 10_000)))
 
 
-def _rope(fields: Fields, arch: str, context: int) -> tuple[float, float | None, RopeScaling | None]:
-    """(base, base of sliding layers, scaling). transformers 5 nests what used to be two keys, Gemma's once more."""
+def _rope(fields: Fields, family: Architecture, context: int) -> tuple[float, float | None, RopeScaling | None]:
+    """(base, base of sliding layers, scaling). transformers 5 nests what used to be two keys, and once more where sliding
+    layers have a base of their own."""
     nested = fields.inner("rope_parameters")
     older = fields.inner("rope_scaling")
-    if arch == "gemma3":
+    if family.rope_base_local is not None:
         whole = nested.inner("full_attention") if nested.has("full_attention") else (nested if nested.values else older)
         near = nested.inner("sliding_attention")
         if near.text("rope_type", "default") != "default":
             raise UnsupportedModelError(f"{fields.path}: scaled rotary embedding of sliding layers is not run")
-        base = whole.number("rope_theta", fields.number("rope_theta", 1_000_000.0))
-        local = near.number("rope_theta", fields.number("rope_local_base_freq", 10_000.0))
+        base = whole.number("rope_theta", fields.number("rope_theta", family.rope_base))
+        local = near.number("rope_theta", fields.number("rope_local_base_freq", family.rope_base_local))
         return base, local, _scaling(whole, context)
     whole = nested if nested.values else older
-    return whole.number("rope_theta", fields.number("rope_theta", 10_000.0)), None, _scaling(whole, context)
+    return whole.number("rope_theta", fields.number("rope_theta", family.rope_base)), None, _scaling(whole, context)
 
 
 def _scaling(rope: Fields, context: int) -> RopeScaling | None:

@@ -1,10 +1,11 @@
 """Opens a Hugging Face folder as `Weights`: config.json and one or several .safetensors files.
 
-Weights stay in the file's bf16, fp16 or fp32. Gemma's norms are stored less one; the one is added here.
+Weights stay in the file's bf16, fp16 or fp32. What a family's folders leave out of the norms' multipliers is added here.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 
 from forerun.core.files import refuse_pointer
 from forerun.errors import ModelFileError, UnsupportedModelError
+from forerun.weights.architecture import ARCHITECTURES
 from forerun.weights.hf_config import spec_from_config
 from forerun.weights.layout import validate
 from forerun.weights.safetensors_file import Entry, read_safetensors
@@ -69,23 +71,39 @@ def open_folder(folder: Path) -> Weights:
     return Weights(folder, "safetensors", spec, validate(spec, tensors, folder), config)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """An object from a JSON file of a model folder. Raises ModelFileError."""
+def read_json(path: Path, *, unique: bool = False) -> dict[str, Any]:
+    """An object from a JSON file of a model folder. Raises ModelFileError.
+
+    unique: no object may have a key twice, of which other readers might take the other.
+    """
+    # Else what a vocabulary has been read into is looked at for garbage over and over, half of the time.
+    collects = gc.isenabled()
+    gc.disable()
     try:
         if path.stat().st_size > LARGEST_JSON:
             raise ModelFileError(f"{path}: is too large to be what its name says: download it again")
         text = path.read_bytes()
         refuse_pointer(path, text)
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=_unique if unique else None)
     except FileNotFoundError as error:
         raise ModelFileError(f"{path}: is missing: the folder is incomplete, download it again") from error
     except OSError as error:
         raise ModelFileError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise ModelFileError(f"{path}: is not JSON: the file is damaged, download it again") from error
+    finally:
+        if collects:
+            gc.enable()
     if not isinstance(value, dict):
         raise ModelFileError(f"{path}: is not a JSON object: the file is damaged, download it again")
     return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 def _shards(folder: Path) -> list[Path]:
@@ -118,8 +136,9 @@ def _tensor(entry: Entry, spec: Spec, path: Path) -> Tensor:
             f"{path}: tensor {entry.name} has {len(entry.shape)} dimensions: choose another model"
         )
     tensor = Tensor(name, entry.shape, entry.dtype, entry.data)
-    if spec.architecture == "gemma3" and name.endswith("norm"):
-        multiplier = (tensor.dequantize() + np.float32(1)).reshape(1, -1)
+    offset = ARCHITECTURES[spec.architecture].norm_offset
+    if offset and name.endswith("norm"):
+        multiplier = (tensor.dequantize() + np.float32(offset)).reshape(1, -1)
         return Tensor(name, entry.shape, "F32", multiplier.view(np.uint8))
     return tensor
 

@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from forerun.weights.architecture import Activation
+
 
 @dataclass(frozen=True)
 class RopeScaling:
@@ -44,7 +46,7 @@ class RopeScaling:
 class Spec:
     """The shape of a decoder and every number its arithmetic needs.
 
-    architecture: `llama`, `mistral`, `qwen2`, `qwen3` or `gemma3`.
+    architecture: the name of its family in `weights.architecture`.
     sliding: per layer, the width of its attention window in tokens (a token sees itself and `window - 1` before it),
         0 for full attention.
     rope_base_local: base of sliding layers where it differs (Gemma 3: 10,000, never scaled), else None.
@@ -72,7 +74,7 @@ class Spec:
     sliding: tuple[int, ...] = field(default=())
     qk_norm: bool = False
     post_norms: bool = False
-    activation: Literal["silu", "gelu_tanh"] = "silu"
+    activation: Activation = "silu"
     embed_scale: float = 1.0
     tied: bool = False
     head_rows: int = 0

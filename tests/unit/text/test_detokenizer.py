@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from forerun.models import resolve
 from forerun.text.detokenizer import Detokenizer
+from forerun.tokenizers.engine import LocalEngine
 from forerun.tokenizers.loading import load_tokenizer
 from forerun.tokenizers.tokenizer import Tokenizer, Vocabulary, byte_tokenizer
 
@@ -19,7 +20,7 @@ PIECE_TOKENS = ["<s>", "\u2581hi", "\u2581", "x", "<0xF0>", "<0x9F>", "<0x98>", 
 def pieces() -> Tokenizer:
     control = frozenset({0})
     vocabulary = Vocabulary(PIECE_TOKENS, control, control, "pieces", control, 0, add_bos=True, strips_space=True)
-    return Tokenizer(tokenizers.Tokenizer(tokenizers.models.BPE()), vocabulary)
+    return Tokenizer(LocalEngine(tokenizers.Tokenizer(tokenizers.models.BPE())), vocabulary)
 
 
 PIECES = pieces()
@@ -35,7 +36,7 @@ def test_pieces_joined_are_the_decoded_whole(ids: list[int], skip: bool) -> None
 @given(st.lists(st.integers(0, len(PIECE_TOKENS) - 1)), st.booleans(), st.booleans())
 def test_pieces_of_sentencepiece(ids: list[int], skip: bool, continues: bool) -> None:
     stream = Detokenizer(PIECES, skip_special=skip, continues=continues)
-    text = stream.push_all(ids) + stream.finish()
+    text = "".join(map(stream.push, ids)) + stream.finish()
     assert text == PIECES.decode(ids, skip_special=skip, continues=continues)
 
 

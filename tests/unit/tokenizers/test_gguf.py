@@ -11,7 +11,7 @@ import pytest
 
 from forerun.errors import ModelFileError, PromptError, UnsupportedModelError
 from forerun.models import resolve
-from forerun.tokenizers.gguf import CONTROL, NORMAL, UNUSED, USER_DEFINED, gguf_tokenizer
+from forerun.tokenizers.gguf import CONTROL, NORMAL, UNKNOWN, UNUSED, USER_DEFINED, gguf_tokenizer
 from forerun.tokenizers.loading import load_tokenizer
 from forerun.tokenizers.pre_tokenizers import PRE_TOKENIZERS
 from forerun.tokenizers.tokenizer import SPACE, Tokenizer
@@ -96,6 +96,35 @@ def test_traps_of_the_catalogue() -> None:
     assert [gemma.id_to_token(i) for i in gemma.encode("\n\n\t  x", add_bos=False)] == ["\n\n", "\t", SPACE * 2, "x"]
     assert qwen.token_bytes(151_700) == b""
     assert qwen.id_to_token(151_700) == "[PAD151700]"
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"])
+def test_the_middle_of_a_text_can_be_asked_for(name: str) -> None:
+    qwen = load_tokenizer(resolve(name))
+    prefix, middle, suffix = 151_659, 151_660, 151_661
+    assert [qwen.id_to_token(i) for i in (prefix, middle, suffix)] == [
+        "<|fim_prefix|>",
+        "<|fim_middle|>",
+        "<|fim_suffix|>",
+    ]
+    before, after = "def add(a, b):\n    ", "\n    return total\n"
+    prompt = f"<|fim_prefix|>{before}<|fim_suffix|>{after}<|fim_middle|>"
+    expected = [prefix, *qwen.encode(before), suffix, *qwen.encode(after), middle]
+    assert qwen.encode(prompt, special=True) == expected
+    assert not qwen.control_ids & set(qwen.encode(prompt))
+    assert qwen.decode(qwen.encode(prompt), skip_special=False) == prompt
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", MODELS)
+def test_a_text_may_be_nothing_but_white_space(name: str) -> None:
+    tokenizer = load_tokenizer(resolve(name))
+    for text in ("\n\n", " ", "\t", "   \n", "\r\n", "\u00a0"):
+        for special in (False, True):
+            ids = tokenizer.encode(text, special=special, add_bos=False)
+            assert ids
+            assert tokenizer.decode(ids) == text
 
 
 @pytest.mark.models
@@ -210,6 +239,8 @@ def test_pieces_that_do_not_fit_are_refused(data: Load) -> None:
         pieces(frozen, "plain", unknown_token_id=10**6)
     with pytest.raises(ModelFileError, match="scores"):
         pieces(frozen, "plain", scores=[1.0])
+    with pytest.raises(ModelFileError, match="a token is 1001 characters long"):
+        build(model="llama", tokens=["<unk>", "a" * 1001], token_type=[UNKNOWN, NORMAL], scores=[0.0, 0.0])
 
 
 def test_control_tokens_with_the_same_string_do_not_confuse(data: Load) -> None:

@@ -64,6 +64,27 @@ def test_ids_and_text_are_those_of_the_engine(tmp_path: Path) -> None:
             assert ours.decode(plain) == text
 
 
+def test_control_tokens_are_written_where_they_are_asked_for(tmp_path: Path) -> None:
+    for name, engine, token in (("bytes", byte_level(), "<|im_start|>"), ("pieces", pieces(), "<s>")):
+        ours = load_tokenizer(write(tmp_path / name, engine))
+        inside = f"a{token}b{token}"
+        control = engine.token_to_id(token)
+        assert control is not None
+        assert ours.encode(inside, special=True, add_bos=False).count(control) == 2
+        assert control not in ours.encode(inside, add_bos=False)
+        # Tokens that are no control tokens are read wherever they stand, as the library does.
+        added = engine.token_to_id("<tool>")
+        if added is not None:
+            assert ours.encode("x<tool>y").count(added) == 1
+
+
+@pytest.mark.parametrize("text", ["\n\n", " ", "\t", "  \n "])
+def test_a_text_may_be_nothing_but_white_space(tmp_path: Path, text: str) -> None:
+    for name, engine in (("bytes", byte_level()), ("pieces", pieces())):
+        ours = load_tokenizer(write(tmp_path / name, engine))
+        assert ours.decode(ours.encode(text, add_bos=False)) == text
+
+
 def test_half_characters_decode_as_the_engine_decodes_them(tmp_path: Path) -> None:
     engine = byte_level()
     ours = load_tokenizer(write(tmp_path / "m", engine))

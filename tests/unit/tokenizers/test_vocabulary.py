@@ -6,13 +6,14 @@ import pytest
 import tokenizers
 
 from forerun.models import resolve
+from forerun.tokenizers.engine import LocalEngine
 from forerun.tokenizers.loading import load_tokenizer
 from forerun.tokenizers.tokenizer import Tokenizer, Vocabulary
 from forerun.tokenizers.vocabulary import Difference, compare
 
 
 def tokenizer(tokens: list[str], *, bos: int | None = 0, eos: int = 1) -> Tokenizer:
-    engine = tokenizers.Tokenizer(tokenizers.models.BPE())
+    engine = LocalEngine(tokenizers.Tokenizer(tokenizers.models.BPE()))
     ends = frozenset({eos})
     return Tokenizer(engine, Vocabulary(tokens, ends, ends, "bytes", ends, bos, add_bos=False, eos_id=eos))
 

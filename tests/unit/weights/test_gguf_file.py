@@ -15,9 +15,9 @@ import pytest
 from forerun.errors import ModelFileError, UnsupportedModelError
 from forerun.models import resolve
 from forerun.weights import RopeScaling, open_weights
+from forerun.weights.architecture import ARCHITECTURES
 
 Make = Callable[..., Any]
-ARCHITECTURES = ["llama", "mistral", "qwen2", "qwen3", "gemma3"]
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

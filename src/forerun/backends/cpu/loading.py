@@ -17,12 +17,11 @@ from forerun.backends.cpu.options import CpuOptions, free_memory
 from forerun.backends.cpu.packed_file import PackedFile, PackedFileError, Writer, file_for
 from forerun.backends.reference.rope import attention_factor, frequencies
 from forerun.errors import ModelFileError, UnsupportedModelError, UsageError
+from forerun.weights.architecture import ARCHITECTURES
 from forerun.weights.derive import Derived
 from forerun.weights.layout import optional, required
 from forerun.weights.spec import Spec
 from forerun.weights.tensors import Bytes, Tensor
-
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
 
 # ggml's numbers of tensor types.
 KINDS = {

@@ -21,9 +21,9 @@ from forerun.backends.reference.rope import Rope, rotate
 from forerun.backends.reference.workers import Workers
 from forerun.core.protocols import Floats
 from forerun.errors import UnsupportedModelError
+from forerun.weights.architecture import ARCHITECTURES
 from forerun.weights.spec import Spec
 
-ARCHITECTURES = ("llama", "mistral", "qwen2", "qwen3", "gemma3")
 FINAL_NORM = -1
 
 Rotation = tuple[Floats, Floats]
