@@ -36,14 +36,16 @@ def test_json_has_every_field(cli: Cli) -> None:
     data = generate(cli, "--max-tokens", "40", "--seed", "3")
     assert set(data) == {
         *("text", "token_ids", "finish_reason", "usage", "model", "draft", "verifier", "backend", "seed"),
+        "lossy",
         *("timings", "metrics"),
     }
     assert data["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 40}
     assert (data["model"], data["backend"], data["verifier"], data["seed"]) == ("toy", "toy", "keyed", 3)
-    assert data["finish_reason"] == "length"
+    assert (data["finish_reason"], data["lossy"]) == ("length", False)
     assert bytes(data["token_ids"]).decode() == data["text"]
     assert set(data["timings"]) == {
-        *("load_s", "ttft_s", "decode_s", "tokens_per_second", "draft_s", "verify_s", "other_s")
+        *("load_s", "ttft_s", "decode_s", "tokens_per_second", "prompt_tokens_per_second"),
+        *("draft_s", "verify_s", "other_s"),
     }
     counters = data["metrics"]["speculative_decoding"]
     assert {

@@ -54,7 +54,7 @@ def passes(
     loaded = source.model
     engines: list[Peer] = [Ours(loaded)]
     if peer is not None:
-        used = threads or getattr(loaded, "threads", None) or 1
+        used = getattr(loaded, "threads", None) or threads or 1
         file = Path() if source.weights is None else source.weights.path
         engines.append(LlamaCpp(file, threads=used, context=longest))
     limits = limits_of(loaded, source.weights)

@@ -10,6 +10,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from forerun.errors import PromptError
@@ -23,10 +24,9 @@ _OWN = "assistant"
 
 
 class ChatTemplate:
-    """A model's chat template, compiled.
+    """A model's chat template, compiled when it is first used: a broken one is no reason to refuse raw text.
 
-    source: another template than the model's own. Raises ModelFileError where it is not valid Jinja, PromptError where
-    there is none.
+    source: another template than the model's own. Raises PromptError where there is none.
     """
 
     def __init__(self, tokenizer: Tokenizer, source: str | None = None) -> None:
@@ -34,9 +34,13 @@ class ChatTemplate:
         if source is None:
             raise PromptError("the model has no chat template (it is a base model): pass plain text")
         self._tokenizer = tokenizer
-        self._template = Sandboxed(source)
+        self._source = source
         named = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
         self._tokens = {name: "" if i is None else tokenizer.id_to_token(i) for name, i in named.items()}
+
+    @cached_property
+    def _template(self) -> Sandboxed:
+        return Sandboxed(self._source)
 
     def render(
         self,
@@ -51,7 +55,8 @@ class ChatTemplate:
         messages: `role` and `content` (text, null, absent, or an array of text parts), `tool_calls` and the like.
         add_generation_prompt: end with the opening of the assistant's turn.
         variables: whatever else the template knows (`enable_thinking`, ...).
-        Raises PromptError for malformed messages and for conversations that the template refuses.
+        Raises PromptError for malformed messages and for conversations that the template refuses, ModelFileError where it
+        is not valid Jinja.
         """
         given = {
             "documents": None,
@@ -134,7 +139,7 @@ def prompt_ids(
             "the model has no chat template (it is a base model), so it takes one user message and no system prompt, "
             "history or tools: pass a single prompt, or choose an instruction-tuned model"
         )
-    return tokenizer.encode(str(plain[0]["content"]))
+    return tokenizer.encode(str(plain[0]["content"]), special=bool(variables.get("special")))
 
 
 def normalized(messages: Sequence[Message]) -> list[dict[str, Any]]:

@@ -38,7 +38,7 @@ class Sandboxed:
             self._template = environment.from_string(source)
         except (jinja2.TemplateError, RecursionError) as error:
             raise ModelFileError(
-                f"the model's chat template is not valid ({error}): use --raw, or another model"
+                f"the model's chat template is not valid ({error}): ask without it (raw), or use another model"
             ) from error
 
     def render(self, variables: dict[str, Any]) -> str:
@@ -49,11 +49,11 @@ class Sandboxed:
             raise PromptError(f"the model's chat template refuses this conversation: {error}") from error
         except SecurityError as error:
             raise ModelFileError(
-                f"the model's chat template does what a template must not ({error}): use --raw"
+                f"the model's chat template does what a template must not ({error}): ask without it (raw)"
             ) from error
         except (jinja2.TemplateError, ArithmeticError, LookupError, TypeError, ValueError, RecursionError) as error:
             raise PromptError(
-                f"the model's chat template cannot render this conversation ({error}): use --raw"
+                f"the model's chat template cannot render this conversation ({error}): ask without it (raw)"
             ) from error
 
 

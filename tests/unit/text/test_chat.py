@@ -109,7 +109,7 @@ def test_what_templates_must_not_do(source: str) -> None:
 @pytest.mark.parametrize("source", ["{{ x", "{% for %}", "{% unknown %}", "{{ x | nofilter }}"])
 def test_templates_that_are_not_valid(source: str) -> None:
     with pytest.raises(ModelFileError, match="chat template is not valid"):
-        ChatTemplate(TOKENIZER, source)
+        ChatTemplate(TOKENIZER, source).render([{"role": "user", "content": "hello"}])
 
 
 @pytest.mark.parametrize(
