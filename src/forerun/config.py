@@ -32,7 +32,7 @@ _NUMBERS = {
     "prompt_lookup_max": (1, 1024),
     "max_sequences": (1, 2**16),
     "keep_prefixes": (0, 2**16),
-    "threads": (1, 2**16),
+    "threads": (1, 2**31),
     "context": (1, 2**31),
 }
 

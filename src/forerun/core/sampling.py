@@ -130,14 +130,14 @@ _OPTIONAL = frozenset({"seed", "max_tokens", "logprobs"})
 _WHOLE = frozenset({"top_k", "max_tokens", "logprobs", "seed"})
 _RANGES: tuple[tuple[str, float, float, str], ...] = (
     ("temperature", 0.0, 1e6, "0 (greedy) or a positive number"),
-    ("top_k", 0, 2**31, "0 (off) or a positive whole number"),
+    ("top_k", 0, 2**31, "0 (off) or a positive whole number of 31 bits"),
     ("top_p", 0.0, 1.0, "above 0 and at most 1"),
     ("min_p", 0.0, 1.0, "between 0 and 1"),
     ("repetition_penalty", 0.0, 1e6, "above 0 (1 is off)"),
     ("presence_penalty", -1e6, 1e6, "a number"),
     ("frequency_penalty", -1e6, 1e6, "a number"),
     ("seed", -(2**63), 2**64 - 1, "a 64-bit whole number"),
-    ("max_tokens", 1, 2**31, "at least 1"),
+    ("max_tokens", 1, 2**31, "at least 1 and of 31 bits"),
     ("logprobs", 0, 1000, "between 0 and 1000"),
 )
 
