@@ -183,6 +183,9 @@ class LLM:
         on. Raises SamplingError for options that no prompt could be asked with.
         """
 
+        if isinstance(prompts, str):
+            raise PromptError("generate_all takes many prompts, and this is one text; put it into a list.")
+
         def asked(prompt: Prompt) -> Job | Completion:
             try:
                 return self.job(prompt, **options)
@@ -274,6 +277,8 @@ class LLM:
     ) -> list[int]:
         """Token ids of a prompt as the model will read it; see `job`. Raises PromptError."""
         tokenizer, template = self.assembly.tokenizer, self.assembly.template
+        if raw and system is not None:
+            raise PromptError("raw text has no place for a system message; leave one of the two out.")
         if isinstance(prompt, str):
             if raw and not prompt and tokenizer.bos_id is not None:
                 return [tokenizer.bos_id]

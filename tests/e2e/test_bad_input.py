@@ -185,7 +185,7 @@ def test_a_toy_has_no_weights_to_copy(cli: Cli) -> None:
 
 def test_an_unwritable_output(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "no" / "such" / "folder.txt"
-    refused(cli("generate", "hello", *TOY, "--output", str(path)), 1, "folder.txt", "--output")
+    refused(cli("generate", "hello", *TOY, "--output", str(path)), 1, "folder.txt", "choose another file")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

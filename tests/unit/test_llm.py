@@ -168,8 +168,9 @@ def test_what_goes_with_a_prompt_is_checked_too() -> None:
     llm = load(draft="prediction")
     with pytest.raises(PromptError, match="prediction is list"):
         llm.generate("hello", prediction=["hello"])
-    with pytest.raises(PromptError, match="no place for a system message"):
-        llm.generate([1, 2], system="be kind")
+    for prompt, raw in (([1, 2], False), ("hello", True)):
+        with pytest.raises(PromptError, match="no place for a system message"):
+            llm.generate(prompt, system="be kind", raw=raw)
     for options, says in (
         ({"logit_bias": {999_999: 1.0}}, "logit_bias has the token id 999999; toy has ids from 0 to 256"),
         ({"stop_token_ids": [257]}, "stop_token_ids has the token id 257"),
@@ -221,6 +222,8 @@ def test_a_bad_prompt_among_many_takes_its_turn_as_an_error() -> None:
 
 def test_options_that_suit_no_prompt_end_a_batch_at_once() -> None:
     llm = load()
+    with pytest.raises(PromptError, match="put it into a list"):
+        list(llm.generate_all("what"))
     with pytest.raises(SamplingError, match="temprature"):
         list(llm.generate_all(["a", "b"], temprature=1))
     wrong: list[Any] = [0, -1, "3"]

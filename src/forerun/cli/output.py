@@ -34,7 +34,7 @@ class Output:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115
             except OSError as error:
-                raise ForerunError(f"cannot write {path}: {reason(error)}; choose another --output.") from error
+                raise ForerunError(f"cannot write {path}: {reason(error)}; choose another file.") from error
         self.terminal = self._file.isatty()
         self._color = color and self.terminal
 
