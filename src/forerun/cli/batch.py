@@ -34,7 +34,7 @@ def answer_file(
     questions = prompts.read(path)
     for question in questions:
         if question.error is not None:
-            complain(f"{path} line {question.line}: {question.error}; the other lines still run.")
+            complain(f"{path} line {question.line}: {question.error}")
     quiet = bool(params.get("quiet"))
     if all(question.done for question in questions):
         with Output(output) as out:

@@ -20,6 +20,9 @@ def parse(text: str) -> Any:
         value = json.loads(
             text, parse_int=_whole, parse_float=_finite, parse_constant=_constant, object_pairs_hook=_object
         )
+    except json.JSONDecodeError as error:
+        line = f"line {error.lineno}, " if error.lineno > 1 else ""
+        raise ValueError(f"{error.msg.removesuffix(' at')} at {line}column {error.colno}") from None
     except RecursionError:
         raise ValueError(f"nested more than {_DEEPEST} deep") from None
     level, depth = [value], 0

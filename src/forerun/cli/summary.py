@@ -12,9 +12,12 @@ def summarize(completion: Completion, max_tokens: int | None) -> str:
     max_tokens: how many were asked for at most.
     """
     usage, timings = completion.usage, completion.timings
+    # What an earlier turn left in memory was not read again, so the speed is that of the rest.
+    read = round(timings.prompt_tokens_per_second * timings.ttft_s)
+    new = f", {read:,} of them new" if read < usage.prompt_tokens else ""
     line = (
         f"{count(usage.completion_tokens, 'token')}, {timings.tokens_per_second:.1f} tokens/s "
-        f"(prompt: {count(usage.prompt_tokens, 'token')}, {timings.prompt_tokens_per_second:.1f} tokens/s), "
+        f"(prompt: {count(usage.prompt_tokens, 'token')}{new}, {timings.prompt_tokens_per_second:.1f} tokens/s), "
     )
     line += speculation(completion.stats, completion.draft)
     if completion.lossy:

@@ -29,7 +29,9 @@ def test_what_is_json_is_read(text: str) -> None:
         ("[" * 101 + "]" * 101, "nested more than 100 deep"),
         ("[" * 100_000, "nested more than 100 deep"),
         ('{"a":' * 100_000, "nested more than 100 deep"),
-        ("", "Expecting value"),
+        ("", "Expecting value at column 1"),
+        ('{"a": "no end', "Unterminated string starting at column 7"),
+        ('{"a": 1,\n  b}', "property name enclosed in double quotes at line 2, column 3"),
     ],
     ids=lambda text: text[:30],
 )

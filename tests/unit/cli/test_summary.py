@@ -10,8 +10,10 @@ from forerun.core.request import FinishReason
 from forerun.core.stats import Stats
 
 
-def answer(reason: FinishReason, draft: str = "ngram", stats: Stats | None = None, written: int = 1) -> Completion:
-    timings = Timings(tokens_per_second=20.04, prompt_tokens_per_second=150.0)
+def answer(
+    reason: FinishReason, draft: str = "ngram", stats: Stats | None = None, written: int = 1, read: int = 3000
+) -> Completion:
+    timings = Timings(tokens_per_second=20.04, prompt_tokens_per_second=150.0, ttft_s=read / 150)
     return Completion(
         "x", [1], reason, Usage(3000, written), "m", draft, "keyed", "toy", 1, timings=timings, stats=stats or Stats()
     )
@@ -25,6 +27,10 @@ def test_the_summary_says_what_speculation_did() -> None:
     )
     assert summarize(answer("abort", "none"), 256).endswith("nothing drafted (--draft none); interrupted")
     assert summarize(answer("stop", stats=Stats(rounds=1)), 256).endswith("1 round, nothing drafted by ngram")
+
+
+def test_the_summary_says_how_much_of_a_conversation_was_new() -> None:
+    assert "(prompt: 3,000 tokens, 21 of them new, 150.0 tokens/s)" in summarize(answer("stop", read=21), 256)
 
 
 @pytest.mark.parametrize(
