@@ -14,6 +14,7 @@ help: ## Show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 install: $(VENV)/.base ## Make .venv and install forerun into it
+	@echo "the command is $(BIN)/forerun"
 
 demo: $(VENV)/.base ## Answer a question with speculation, then without, and compare
 	@$(BIN)/python examples/compare.py

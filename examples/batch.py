@@ -11,6 +11,6 @@ prompts = [
     "Count from one to ten in words.",
 ]
 
-with forerun.LLM.load(model, draft="ngram") as llm:
+with forerun.LLM.load(model) as llm:
     for prompt, answer in zip(prompts, llm.generate_all(prompts, concurrency=3, max_tokens=32), strict=True):
         print(f"{prompt}\n  {' '.join(answer.text.split())}  ({answer.usage.completion_tokens} tokens)")

@@ -6,7 +6,7 @@ import forerun
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 
-with forerun.LLM.load(model, draft="ngram") as llm:
+with forerun.LLM.load(model) as llm:
     answer = llm.generate("List three uses of a brick, each in one sentence.", max_tokens=64)
 
 print(answer.text)

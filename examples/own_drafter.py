@@ -44,7 +44,7 @@ def with_drafter(llm: forerun.LLM, drafter: Follower, nodes: int) -> forerun.LLM
     return forerun.LLM(replace(parts, engine=engine, draft=drafter.name))
 
 
-plain = forerun.LLM.load("toy")
+plain = forerun.LLM.load("toy", draft="none")
 mine = with_drafter(plain, Follower(), nodes=4)
 
 prompt = "what the target would have said it "

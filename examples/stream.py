@@ -6,7 +6,7 @@ import forerun
 
 model = sys.argv[1] if len(sys.argv) > 1 else "smollm2-135m"
 
-with forerun.LLM.load(model, draft="ngram") as llm:
+with forerun.LLM.load(model) as llm:
     # The same seed gives the same text, whatever is drafted.
     stream = llm.stream("Say the days of the week, twice.", max_tokens=64, temperature=0.8, seed=7)
     for chunk in stream:

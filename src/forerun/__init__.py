@@ -2,7 +2,7 @@
 
 import forerun
 
-llm = forerun.LLM.load("smollm2-135m", draft="ngram")
+llm = forerun.LLM.load("smollm2-135m")
 print(llm.generate("Why is the sky blue?", max_tokens=64).text)
 """
 

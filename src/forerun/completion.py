@@ -24,12 +24,14 @@ class Timings:
 
     ttft_s: from asking to the first token. decode_s: from the first round's tokens to the last's.
     tokens_per_second: of the tokens after the first round (of all, when there was only one).
+    prompt_tokens_per_second: prompt tokens that were read (not those kept from an earlier turn) over ttft_s.
     """
 
     load_s: float = 0.0
     ttft_s: float = 0.0
     decode_s: float = 0.0
     tokens_per_second: float = 0.0
+    prompt_tokens_per_second: float = 0.0
     draft_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
@@ -59,7 +61,10 @@ class Completion:
     lossy: str = ""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data, as `forerun generate --json` prints it; fields that were not asked for are left out."""
+        """Plain data, as `forerun generate --json` prints it; fields that were not asked for are left out.
+
+        `lossy` is false, or the name of the rule that let the text differ.
+        """
         data: dict[str, Any] = {
             "text": self.text,
             "token_ids": self.token_ids,
@@ -68,6 +73,7 @@ class Completion:
             "model": self.model,
             "draft": self.draft,
             "verifier": self.verifier,
+            "lossy": self.lossy or False,
             "backend": self.backend,
             "seed": self.seed,
             "timings": asdict(self.timings),
@@ -98,9 +104,13 @@ class Chunk:
     text: what can be shown now; text that may still turn out to begin a stop string is held back.
     token_ids and accepted: the round's tokens, and for each whether it was drafted and accepted.
     pieces: for each token, the text that it released; together they are `text`.
+    prompt_tokens and prompt_tokens_read: the prompt's length, and how much of it has been read so far. Rounds that only
+        read the prompt give chunks without tokens. What an earlier turn left in memory is not read again.
     """
 
     text: str
     token_ids: tuple[int, ...] = ()
     accepted: tuple[bool, ...] = ()
     pieces: tuple[str, ...] = ()
+    prompt_tokens: int = 0
+    prompt_tokens_read: int = 0

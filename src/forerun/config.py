@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from forerun.errors import UsageError, unknown
+from forerun.errors import UsageError, quoted, unknown
 from forerun.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
@@ -17,10 +17,29 @@ VERIFIERS = ("keyed", "rejection", "block", "traversal", "kseq", "typical")
 CONTROLLERS = ("auto", "fixed", "goodput", "heuristic")
 REMEMBERED = ("nothing", "matrix", "texts")
 
+_CHOICES = {
+    "backend": BACKENDS,
+    "verifier": VERIFIERS,
+    "controller": CONTROLLERS,
+    "remember": REMEMBERED,
+    "kv_dtype": ("fp16", "fp32"),
+    "quantize": ("w8", "w4"),
+}
+# Whole numbers and the range of each.
+_NUMBERS = {
+    "num_speculative_tokens": (0, 1024),
+    "prompt_lookup_min": (1, 1024),
+    "prompt_lookup_max": (1, 1024),
+    "max_sequences": (1, 2**16),
+    "keep_prefixes": (0, 2**16),
+    "threads": (1, 2**31),
+    "context": (1, 2**31),
+}
+
 
 @dataclass(frozen=True)
 class Config:
-    """What to build. Raises UsageError for a value that nothing here knows.
+    """What to build. None stands for the default of any field. Raises UsageError for a value that nothing here knows.
 
     model: a name of the catalogue, a GGUF file, a Hugging Face folder or a hub repository.
     draft: drafters in the language of `drafters.grammar`, or `auto`.
@@ -34,7 +53,8 @@ class Config:
     num_speculative_tokens: nodes drafted a round, at most; None is the controller's own choice.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
-    threads: None is as many as there are cores to use. context: most tokens of a text; None is the model's own.
+    threads: None is as many as there are cores to use; more than these are never started.
+    context: most tokens of a text; None is the model's own.
     kv_dtype, quantize: of the cpu backend, see `backends.cpu.options`.
     memory: a file of earlier texts for `suffix` to draft from (`forerun memory build`), read, and written if `remember`
         says so.
@@ -43,7 +63,7 @@ class Config:
     """
 
     model: str = DEFAULT_MODEL
-    draft: str = "none"
+    draft: str = "auto"
     backend: str = "auto"
     verifier: str = "keyed"
     cascade: str | None = None
@@ -62,18 +82,12 @@ class Config:
     progress: Progress | None = None
 
     def __post_init__(self) -> None:
-        for what, given, known in (
-            ("backend", self.backend, BACKENDS),
-            ("verifier", self.verifier, VERIFIERS),
-            ("controller", self.controller, CONTROLLERS),
-            ("remember", self.remember, REMEMBERED),
-        ):
-            if given not in known:
-                raise unknown(what, given, known)
-        for name, least in (("num_speculative_tokens", 0), ("max_sequences", 1), ("keep_prefixes", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise UsageError(f"{name} is {value}; it must be at least {least}.")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None:
+                object.__setattr__(self, field.name, field.default)
+            elif field.name != "progress":
+                object.__setattr__(self, field.name, _checked(field.name, value))
 
     @property
     def cascade_rules(self) -> list[tuple[str, float]]:
@@ -90,3 +104,24 @@ class Config:
                     f"the cascade {self.cascade!r} is not RULE:ALPHA, such as v3:0.5, chow:0.3 or plain:0.3."
                 ) from None
         return rules
+
+
+def _checked(name: str, value: Any) -> Any:
+    """The value of a field, a path as the field has it. Raises UsageError for another kind, or one out of range."""
+    if name in _NUMBERS:
+        least, most = _NUMBERS[name]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise UsageError(f"{name} is {quoted(value)}; it must be a whole number.")
+        if not least <= value <= most:
+            wanted = f"at least {least}" if value < least else f"at most {most}"
+            raise UsageError(f"{name} is {quoted(value)}; it must be {wanted}.")
+        return value
+    if name == "memory" and isinstance(value, str | Path):
+        return Path(value)
+    if name == "model" and isinstance(value, Path):
+        return str(value)
+    if not isinstance(value, str) or not value.strip():
+        raise UsageError(f"{name} is {quoted(value)}; it must be {'a path' if name == 'memory' else 'text'}.")
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise unknown(name, value, _CHOICES[name])
+    return value

@@ -20,16 +20,28 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 # Characters of a message at most; what is cut is in the middle, since advice stands at the end.
 LONGEST: Final = 2000
+
+# The most characters of a value that a message quotes.
+_QUOTED = 80
+
+
+def quoted(value: Any) -> str:
+    """A value as a message quotes it: its `repr`, cut where that is long, its type where there is none (huge integers)."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return f"a {type(value).__name__} too large to show"
+    return text if len(text) <= _QUOTED else f"{text[: _QUOTED - 3]}..."
 
 
 def unknown(what: str, given: str, known: Iterable[str], shown: Iterable[str] | None = None) -> UsageError:
     """The error for a name that is none of `known`: it lists them (as `shown`, if given) and asks whether one was meant."""
     return UsageError(
-        f"unknown {what} {given!r}; known: {', '.join(known if shown is None else shown)}.{meant(given, known)}"
+        f"unknown {what} {quoted(given)}; known: {', '.join(known if shown is None else shown)}.{meant(given, known)}"
     )
 
 

@@ -1,6 +1,6 @@
 """A model that writes: `LLM.load`, then `generate`, `stream` or `generate_all`.
 
-    llm = forerun.LLM.load("smollm2-135m", draft="ngram")
+    llm = forerun.LLM.load("smollm2-135m")
     print(llm.generate("Why is the sky blue?", max_tokens=64).text)
 
 One generator of rounds serves all three. An LLM is used from one thread at a time.
@@ -12,8 +12,9 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from forerun.assembly import Assembly, build
 from forerun.completion import Chunk, Completion, Timings, Usage
@@ -21,12 +22,12 @@ from forerun.config import Config
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult
-from forerun.errors import PromptError, SamplingError
+from forerun.errors import PromptError, SamplingError, UsageError, quoted, unknown
 from forerun.text.chat import prompt_ids
 from forerun.text.stream import TextStream
 
 Message = Mapping[str, Any]
-Prompt = str | Sequence[Message]
+Prompt = str | Sequence[Message] | Sequence[int]
 
 
 class Job:
@@ -41,11 +42,14 @@ class Job:
         self._asked = time.perf_counter()
         self._first: float | None = None
         self._first_tokens = 0
+        self._prompt_read = 0
         self._last = self._asked
 
     def observe(self, result: StepResult) -> Chunk:
         """Take in one round of this request."""
         self._last = time.perf_counter()
+        if self._first is None:
+            self._prompt_read += len(result.input_tokens)
         if result.tokens and self._first is None:
             self._first, self._first_tokens = self._last, len(result.tokens)
         if self._rounds is not None:
@@ -53,7 +57,14 @@ class Job:
         if self.request.finished:
             self._text.finish()
         pieces = self._text.take()
-        return Chunk("".join(pieces), result.tokens, tuple(result.accepted_flags()), tuple(pieces))
+        return Chunk(
+            text="".join(pieces),
+            token_ids=result.tokens,
+            accepted=tuple(result.accepted_flags()),
+            pieces=tuple(pieces),
+            prompt_tokens=len(self.request.prompt),
+            prompt_tokens_read=self._prompt_read,
+        )
 
     def completion(self) -> Completion:
         """The answer so far; `finish_reason` is `abort` for one that was not ended by the model or a limit."""
@@ -88,10 +99,18 @@ class Job:
             ttft_s=first - self._asked,
             decode_s=decode,
             tokens_per_second=later / decode if later and decode > 0 else whole,
+            prompt_tokens_per_second=self._prompt_read / max(first - self._asked, 1e-9),
             draft_s=stats.draft_s,
             verify_s=stats.verify_s,
             other_s=stats.other_s,
         )
+
+
+def _completed(job: Job | Completion) -> Completion | None:
+    """The completion, once there is one."""
+    if isinstance(job, Completion):
+        return job
+    return job.completion() if job.request.finished else None
 
 
 class Stream(Iterator[Chunk]):
@@ -122,16 +141,19 @@ class LLM:
 
     @classmethod
     def load(cls, model: str | None = None, **options: Any) -> Self:
-        """Build from names; see `build.Config` for the options (draft, backend, verifier, ...).
+        """Build from names; see `config.Config` for the options (draft, backend, verifier, ...).
 
-        Raises ModelError, CompositionError or FetchError, each saying what to do.
+        Raises UsageError, ModelError, CompositionError or FetchError, each saying what to do.
         """
         started = time.perf_counter()
+        known = [field.name for field in fields(Config)]
+        if wrong := sorted(options.keys() - set(known)):
+            raise unknown("option", wrong[0], known)
         config = Config(**options) if model is None else Config(model=model, **options)
         return cls(build(config), time.perf_counter() - started)
 
     def generate(self, prompt: Prompt, **options: Any) -> Completion:
-        """Answer one prompt: a string, or a list of chat messages.
+        """Answer one prompt: a string, a list of chat messages, or a list of token ids, which are read as they are.
 
         options: see `job`. Raises PromptError or SamplingError; a broken model raises BackendError.
         """
@@ -156,26 +178,58 @@ class LLM:
     ) -> Iterator[Completion]:
         """Answer many prompts, several at a time, in order, each as soon as it and those before it are done.
 
-        concurrency: at most how many at once (default: as many as the engine runs). options: see `job`. A
-        request that fails alone yields a completion with finish reason `error`.
+        concurrency: at most how many at once (default: as many as the engine runs). options: see `job`. A prompt that
+        cannot be asked, or a request that fails alone, yields a completion with finish reason `error`, and the others go
+        on. Raises SamplingError for options that no prompt could be asked with.
         """
-        jobs = (self.job(prompt, **options) for prompt in prompts)
-        yield from self.run_all(jobs, concurrency)
 
-    def run_all(self, jobs: Iterator[Job], concurrency: int | None = None) -> Iterator[Completion]:
-        """Run prepared jobs; see `generate_all`."""
-        order: deque[Job] = deque()
+        if isinstance(prompts, str):
+            raise PromptError("generate_all takes many prompts, and this is one text; put it into a list.")
+
+        def asked(prompt: Prompt) -> Job | Completion:
+            try:
+                return self.job(prompt, **options)
+            except PromptError as error:
+                return self._refused(error)
+
+        yield from self.run_all(map(asked, prompts), concurrency)
+
+    def run_all(self, jobs: Iterator[Job | Completion], concurrency: int | None = None) -> Iterator[Completion]:
+        """Run prepared jobs, in order; what is a completion already takes its turn among them. See `generate_all`."""
+        most = self.assembly.max_sequences if concurrency is None else concurrency
+        if not isinstance(most, int) or most < 1:
+            raise UsageError(f"concurrency is {quoted(most)}; it must be a whole number, at least 1.")
+        order: deque[Job | Completion] = deque()
 
         def remembered() -> Iterator[Job]:
             for job in jobs:
                 order.append(job)
-                yield job
+                if isinstance(job, Job):
+                    yield job
 
-        for _ in self.run(remembered(), concurrency or self.assembly.max_sequences):
-            while order and order[0].request.finished:
-                yield order.popleft().completion()
-        while order:
-            yield order.popleft().completion()
+        for _ in self.run(remembered(), most):
+            while order and (done := _completed(order[0])) is not None:
+                order.popleft()
+                yield done
+        for left in order:
+            yield left.completion() if isinstance(left, Job) else left
+
+    def _refused(self, error: PromptError) -> Completion:
+        """The completion of a prompt that cannot be asked."""
+        parts = self.assembly
+        return Completion(
+            text="",
+            token_ids=[],
+            finish_reason="error",
+            usage=Usage(0, 0),
+            model=parts.model,
+            draft=parts.draft,
+            verifier=parts.verifier,
+            backend=parts.backend,
+            seed=0,
+            error=str(error),
+            lossy=parts.lossy,
+        )
 
     def job(
         self,
@@ -183,21 +237,24 @@ class LLM:
         *,
         system: str | None = None,
         raw: bool = False,
+        special: bool = False,
         trace: bool = False,
         prediction: str | None = None,
         **sampling: Any,
     ) -> Job:
         """Check a prompt and its parameters and make it ready to run. Nothing is computed yet.
 
-        system: a system message in front. raw: feed the string as it is, without the chat template. trace: note what each
-        round drafted and kept. prediction: text that the answer is expected to be like, for the drafter of that name; it
-        changes no answer. sampling: see `Sampling`. Raises PromptError or SamplingError.
+        system: a system message in front. raw: feed the string as it is, without the chat template. special: the strings
+        of control tokens in the prompt are these tokens. trace: note what each round drafted and kept. prediction: text
+        that the answer is expected to be like, for the drafter of that name; it changes no answer. sampling: see
+        `Sampling`. Raises PromptError or SamplingError.
         """
-        unknown = sorted(set(sampling) - set(Sampling.names()))
-        if unknown:
-            raise SamplingError(f"unknown parameter {unknown[0]!r}; known: {', '.join(Sampling.names())}.")
+        if wrong := sorted(set(sampling) - set(Sampling.names())):
+            raise SamplingError(f"unknown parameter {wrong[0]!r}; known: {', '.join(Sampling.names())}.")
         chosen = Sampling(**sampling)
-        tokens = self.encode(prompt, system=system, raw=raw)
+        for name, ids in (("logit_bias", chosen.logit_bias), ("stop_token_ids", chosen.stop_token_ids)):
+            self._check_ids(name, ids, SamplingError)
+        tokens = self.encode(prompt, system=system, raw=raw, special=special)
         ends = frozenset(chosen.stop_token_ids)
         if not chosen.ignore_eos:
             ends |= frozenset(self.assembly.tokenizer.eos_ids)
@@ -215,19 +272,45 @@ class LLM:
         self.assembly.engine.check(request)
         return Job(self.assembly, request, text, self._load_s, trace)
 
-    def encode(self, prompt: Prompt, *, system: str | None = None, raw: bool = False) -> list[int]:
-        """Token ids of a prompt as the model will read it."""
-        if isinstance(prompt, str) and not prompt.strip():
-            raise PromptError("the prompt is empty; give some text (or - to read it from standard input).")
+    def encode(
+        self, prompt: Prompt, *, system: str | None = None, raw: bool = False, special: bool = False
+    ) -> list[int]:
+        """Token ids of a prompt as the model will read it; see `job`. Raises PromptError."""
         tokenizer, template = self.assembly.tokenizer, self.assembly.template
-        if isinstance(prompt, str) and (raw or (template is None and system is None)):
-            return tokenizer.encode(prompt)
+        if raw and system is not None:
+            raise PromptError("raw text has no place for a system message; leave one of the two out.")
+        if isinstance(prompt, str):
+            if raw and not prompt and tokenizer.bos_id is not None:
+                return [tokenizer.bos_id]
+            if not (prompt if raw else prompt.strip()):
+                raise PromptError("the prompt is empty; give some text.")
+            if raw or (template is None and system is None):
+                return tokenizer.encode(prompt, special=special)
+            return self.encode([{"role": "user", "content": prompt}], system=system, special=special)
+        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
+            raise PromptError(f"the prompt is {quoted(prompt)}; give text, chat messages or token ids.")
+        if prompt and all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
+            if system is not None:
+                raise PromptError(
+                    "token ids are read as they are, so there is no place for a system message; leave it out."
+                )
+            self._check_ids("the prompt", cast("Sequence[int]", prompt), PromptError)
+            return list(cast("Sequence[int]", prompt))
         if raw:
-            raise PromptError("raw takes a string, not chat messages; leave raw out or join the messages yourself.")
-        messages: list[Message] = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
+            raise PromptError("raw takes text or token ids, not chat messages; leave raw out or join them yourself.")
+        messages = list(cast("Sequence[Message]", prompt))
         if system is not None:
             messages.insert(0, {"role": "system", "content": system})
-        return prompt_ids(tokenizer, messages, template=template)
+        return prompt_ids(tokenizer, messages, template=template, special=special)
+
+    def _check_ids(self, where: str, ids: Iterable[int], wrong: type[UsageError]) -> None:
+        """Raise `wrong` for ids that are no tokens of this model."""
+        size = self.assembly.tokenizer.vocab_size
+        for token in ids:
+            if not 0 <= token < size:
+                raise wrong(
+                    f"{where} has the token id {quoted(token)}; {self.assembly.model} has ids from 0 to {size - 1}."
+                )
 
     def close(self) -> None:
         """Release the models."""

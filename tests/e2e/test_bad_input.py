@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from forerun.errors import quoted
 from forerun.models.catalogue import find
 from tests.conftest import Cli, Ran
 
@@ -41,6 +42,16 @@ def refused(ran: Ran, status: int, *words: str, progress: int = 0) -> None:
         (("--stop", ""), ("stop string is empty",)),
         (("--logit-bias", "12"), ("--logit-bias '12'", "ID=BIAS")),
         (("--logit-bias", "12=nan"), ("--logit-bias '12=nan'", "ID=BIAS")),
+        (("--logit-bias", "999999=1"), ("logit_bias has the token id 999999", "toy has ids from 0 to 256")),
+        (("--logit-bias", "-1=1"), ("logit_bias has the key -1",)),
+        (("--stop-token-id", "257"), ("stop_token_ids has the token id 257", "ids from 0 to 256")),
+        (("--stop-token-id", "-1"), ("stop_token_ids is [-1]",)),
+        (("--seed", "9" * 30), ("seed is 999", "64-bit")),
+        (("--max-tokens", "9" * 30), ("max_tokens is 999", "31 bits")),
+        (("--context", "9" * 30), ("context is 999", "at most")),
+        (("--threads", "0"), ("threads is 0", "at least 1")),
+        (("--kv-dtype", "fp8"), ("unknown kv_dtype 'fp8'", "fp16, fp32")),
+        (("--stop", "caf\udce9"), ("'caf\\udce9' is not UTF-8 text",)),
         (("--logprobs", "-1", "--json"), ("logprobs is -1",)),
         (("--logprobs", "2"), ("add --json",)),
         (("--trace",), ("add --json",)),
@@ -55,11 +66,15 @@ def refused(ran: Ran, status: int, *words: str, progress: int = 0) -> None:
         (("--speculative-config", "[]"), ("must be a JSON object",)),
         (("--speculative-config", '{"methd": "ngram"}'), ("'methd'", "method")),
         (("--speculative-config", '{"num_speculative_tokens": "5"}'), ("num_speculative_tokens", "whole number")),
+        (("--speculative-config", '{"num_speculative_tokens": 1e999}'), ("the number 1e999 is too large",)),
+        (("--speculative-config", '{"num_speculative_tokens": NaN}'), ("NaN is not a JSON value",)),
+        (("--speculative-config", '{"method": "ngram", "method": "none"}'), ("'method' stands there twice",)),
+        (("--speculative-config", "[" * 100_000), ("nested more than 100 deep",)),
         (("--speculative-config", '{"method": "draft_model"}'), ("needs a model",)),
         (("--speculative-config", '{"method": "ngram", "model": "toy"}'), ("takes no model",)),
         (("--no-such-option",), ("no such option: --no-such-option", "generate --help")),
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, tuple) else None,
+    ids=lambda value: quoted(" ".join(value)) if isinstance(value, tuple) else None,
 )
 def test_a_wrong_option_is_a_usage_error(cli: Cli, flags: tuple[str, ...], words: tuple[str, ...]) -> None:
     backend = () if "--backend" in flags else TOY
@@ -71,7 +86,9 @@ def test_prompts_that_are_none(cli: Cli) -> None:
     refused(cli("generate", "", *TOY), 2, "prompt is empty")
     refused(cli("generate", "-", *TOY, stdin=" \n"), 2, "prompt is empty")
     refused(cli("generate", "-", *TOY, stdin=b"caf\xe9"), 2, "not UTF-8", "byte 3")
-    refused(cli("generate", "x", "--prompts", "p.jsonl", *TOY), 2, "leave one of the two out")
+    refused(cli("generate", "caf\udce9", *TOY), 2, "the argument 'caf\\udce9' is not UTF-8 text")
+    refused(cli("generate", "x", "--prompts", "p.jsonl", *TOY), 2, "a prompt and --prompts", "leave one of the two out")
+    refused(cli("generate", "-f", "x", "--prompts", "p.jsonl", *TOY), 2, "--file and --prompts", "leave one")
 
 
 def test_a_prompt_past_the_context(cli: Cli) -> None:
@@ -168,7 +185,7 @@ def test_a_toy_has_no_weights_to_copy(cli: Cli) -> None:
 
 def test_an_unwritable_output(cli: Cli, tmp_path: Path) -> None:
     path = tmp_path / "no" / "such" / "folder.txt"
-    refused(cli("generate", "hello", *TOY, "--output", str(path)), 1, "folder.txt", "--output")
+    refused(cli("generate", "hello", *TOY, "--output", str(path)), 1, "folder.txt", "choose another file")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")

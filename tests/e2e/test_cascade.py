@@ -28,6 +28,21 @@ def test_only_lossy_rules_have_a_block(cli: Cli) -> None:
     assert block(cli, "--draft", "model:toy", "--verifier", "typical")["rule"] == "typical"
 
 
+@pytest.mark.parametrize(
+    ("flags", "rule"),
+    [
+        ((), False),
+        (("--verifier", "block"), False),
+        (("--verifier", "typical"), "typical"),
+        (("--cascade", "v3:0.5"), "v3:0.5"),
+        (("--cascade", "plain:0.5"), "plain:0.5"),
+    ],
+    ids=str,
+)
+def test_every_answer_says_whether_it_is_lossy(cli: Cli, flags: tuple[str, ...], rule: object) -> None:
+    assert cli(*ASK, "--json", "--draft", "model:toy", *flags).json["lossy"] == rule
+
+
 def test_the_summary_line_says_it_too(cli: Cli) -> None:
     line = cli(*ASK, "--draft", "model:toy", "--cascade", "v1:0.3", "--temperature", "1").err
     assert "v1:0.3: " in line

@@ -36,14 +36,16 @@ def test_json_has_every_field(cli: Cli) -> None:
     data = generate(cli, "--max-tokens", "40", "--seed", "3")
     assert set(data) == {
         *("text", "token_ids", "finish_reason", "usage", "model", "draft", "verifier", "backend", "seed"),
+        "lossy",
         *("timings", "metrics"),
     }
     assert data["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 40}
     assert (data["model"], data["backend"], data["verifier"], data["seed"]) == ("toy", "toy", "keyed", 3)
-    assert data["finish_reason"] == "length"
+    assert (data["finish_reason"], data["lossy"]) == ("length", False)
     assert bytes(data["token_ids"]).decode() == data["text"]
     assert set(data["timings"]) == {
-        *("load_s", "ttft_s", "decode_s", "tokens_per_second", "draft_s", "verify_s", "other_s")
+        *("load_s", "ttft_s", "decode_s", "tokens_per_second", "prompt_tokens_per_second"),
+        *("draft_s", "verify_s", "other_s"),
     }
     counters = data["metrics"]["speculative_decoding"]
     assert {
@@ -221,6 +223,62 @@ def test_predictions_that_cannot_be_used(
 def test_a_prompt_from_standard_input_is_the_same_prompt(cli: Cli) -> None:
     flags = (*TOY, "--max-tokens", "20")
     assert cli("generate", "-", *flags, stdin=PROMPT + "\n").out == cli("generate", PROMPT, *flags).out
+
+
+def test_a_prompt_a_file_and_standard_input_are_one_prompt(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "file.txt"
+    file.write_text("the target \n")
+    flags = (*TOY, "--json", "--max-tokens", "9", "--seed", "1")
+    ran = cli("generate", "Summarize: ", "-f", str(file), "--file", str(file), *flags, stdin="the drafter\n")
+    whole = cli("generate", "Summarize: \n\nthe target \n\nthe target \n\nthe drafter", *flags)
+    assert (ran.json["token_ids"], ran.json["usage"]) == (whole.json["token_ids"], whole.json["usage"])
+    alone = cli("generate", *flags, stdin="the drafter\n").json
+    assert alone["usage"]["prompt_tokens"] == len("the drafter")
+
+
+def test_quiet_leaves_the_answer_alone(cli: Cli, tmp_path: Path) -> None:
+    for quiet in ("-q", "--quiet"):
+        ran = cli("generate", PROMPT, *TOY, "--max-tokens", "20", quiet, "--threads", "9999")
+        assert (ran.status, ran.err) == (0, "")
+        assert len(ran.out) == 21
+    prompts = tmp_path / "p.jsonl"
+    prompts.write_text('{"prompt": "a"}\n{"prompt": ""}\n')
+    ran = cli("generate", "--prompts", str(prompts), *TOY, "-q")
+    assert ran.status == 1
+    # What is wrong is still said.
+    assert ran.err == "forerun: line 2: the prompt is empty; give some text.\n"
+
+
+def test_more_threads_than_cores_are_a_note(cli: Cli) -> None:
+    ran = cli("generate", PROMPT, *TOY, "--max-tokens", "3", "--threads", "1000000")
+    assert ran.status == 0
+    assert ran.err.startswith("forerun: 1000000 threads are more than there are cores to use here; ")
+
+
+def test_an_answer_that_fills_the_context_says_so(cli: Cli) -> None:
+    ran = cli("generate", "x" * 4090, *TOY, "--max-tokens", "40", "--ignore-eos", "--json")
+    assert ran.json["finish_reason"] == "length"
+    assert ran.json["usage"]["completion_tokens"] < 40
+    assert "cut where the context is full" in ran.err
+    assert "--max-tokens" not in ran.err
+
+
+def test_control_tokens_are_text_unless_special(cli: Cli) -> None:
+    flags = (*TOY, "--json", "--max-tokens", "3")
+    counts = [
+        cli("generate", "a<|endoftext|>", *flags, *more).json["usage"]["prompt_tokens"]
+        for more in ((), ("--special",), ("--raw", "--special"))
+    ]
+    assert counts == [1 + len("<|endoftext|>"), 2, 2]
+
+
+def test_raw_reads_blank_text_and_the_last_line_end(cli: Cli) -> None:
+    flags = (*TOY, "--json", "--max-tokens", "3")
+    assert cli("generate", "\n\n", "--raw", *flags).json["usage"]["prompt_tokens"] == 2
+    for raw, tokens in (((), 1), (("--raw",), 2)):
+        assert cli("generate", "-", *raw, *flags, stdin="a\n").json["usage"]["prompt_tokens"] == tokens
+    ran = cli("generate", "", "--raw", *flags)
+    assert (ran.status, ran.err) == (2, "forerun: the prompt is empty; give some text.\n")
 
 
 def test_raw_skips_the_template(cli: Cli) -> None:

@@ -128,7 +128,10 @@ def test_ctrl_c_while_loading_leaves_nothing_behind(cli: Cli, monkeypatch: pytes
 
 def test_a_closed_pipe_ends_quietly() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "forerun.cli", *GENERATE, "the target "], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "forerun.cli", *GENERATE, "the target "],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     assert process.stderr is not None
@@ -144,7 +147,9 @@ def test_a_closed_pipe_ends_quietly() -> None:
 def test_a_full_disk_behind_standard_output_is_one_line(arguments: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
         command = [sys.executable, "-m", "forerun.cli", *arguments]
-        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
     assert done.returncode == 1
     assert done.stderr.startswith("forerun: ")
     assert done.stderr.count("\n") == 1

@@ -88,6 +88,75 @@ def test_turns_are_asked_in_order_with_the_earlier_answers(cli: Cli, tmp_path: P
     assert first["turns"][1]["token_ids"] == alone["token_ids"]
 
 
+def test_a_line_is_asked_with_its_own_parameters(cli: Cli, tmp_path: Path) -> None:
+    lines: list[dict[str, object]] = [
+        {"prompt": "the target ", "max_tokens": 3},
+        {"prompt": "the target ", "max_tokens": None},
+        {"prompt": "the target ", "stop": " again"},
+        {"prompt": "the target ", "logit_bias": {"120": 1000}, "max_tokens": 2},
+        {"prompt": "the target ", "temperature": 1.5, "seed": 3},
+        {"prompt": [116, 104, 101, 32]},
+        {"prompt": [999]},
+        {"prompt": "the target ", "logit_bias": {"999999": 1}},
+    ]
+    ran = cli("generate", "--prompts", write(tmp_path / "p.jsonl", *lines), *TOY)
+    assert ran.status == 1
+    texts = [row.get("text") for row in ran.rows]
+    assert texts[0] == texts[1][:3]
+    assert texts[2] == "reads"
+    assert texts[3] == "xx"
+    hot = cli("generate", "the target ", *TOY, "--temperature", "1.5", "--seed", "3", "--json").json
+    assert (texts[4], ran.rows[4]["seed"]) == (hot["text"], 3)
+    assert texts[5] == cli("generate", "the ", *TOY, "--json").json["text"]
+    assert "the prompt has the token id 999" in ran.rows[6]["error"]
+    assert "logit_bias has the token id 999999" in ran.rows[7]["error"]
+
+
+@pytest.mark.usefixtures("chatting_toy")
+def test_messages_are_a_conversation_to_go_on_with(cli: Cli, tmp_path: Path) -> None:
+    messages = [
+        {"role": "user", "content": "the target "},
+        {"role": "assistant", "content": "reads"},
+        {"role": "user", "content": [{"type": "text", "text": "and the drafter "}]},
+    ]
+    path = write(
+        tmp_path / "p.jsonl",
+        {"id": 1, "messages": messages},
+        {"messages": messages[:1], "system": "be brief"},
+        {"messages": [{"role": "user", "content": 5}]},
+    )
+    first, second, third = cli("generate", "--prompts", path, *TOY).rows
+    conversation = "u: the target \na: reads\nu: and the drafter \na: "
+    alone = cli("generate", conversation, "--raw", *TOY, "--json").json
+    assert (first["id"], first["token_ids"], first["usage"]) == (1, alone["token_ids"], alone["usage"])
+    assert second["usage"]["prompt_tokens"] == len("s: be brief\nu: the target \na: ")
+    assert "message 0 has content that is neither" in third["error"]
+
+
+def test_nothing_that_a_line_holds_ends_the_others(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "p.jsonl"
+    lines = [
+        b'\xef\xbb\xbf{"prompt": "the "}',
+        b'{"prompt": ' + b"[" * 100_000,
+        b'{"prompt": "the ", "id": NaN}',
+        b'{"prompt": "the ", "id": ' + b"9" * 5000 + b"}",
+        b'{"prompt": "the ", "id": 1e999}',
+        b'{"prompt": "\\ud83d"}',
+        b'{"prompt": "the ", "id": "\\ud83d"}',
+        b'{"prompt": "the ", "tokens": 3}',
+        b'{"prompt": "the ", "id": ["x", 1.5, null]}',
+    ]
+    path.write_bytes(b"\n".join(lines))
+    ran = cli("generate", "--prompts", str(path), *TOY)
+    assert ran.status == 1
+    assert len(ran.rows) == len(lines)
+    assert [row.get("line") for row in ran.rows] == [None, 2, 3, 4, 5, 6, None, 8, None]
+    assert (ran.rows[6]["id"], ran.rows[8]["id"]) == ("\ud83d", ["x", 1.5, None])
+    assert "unknown key 'tokens'" in ran.rows[7]["error"]
+    assert ran.out.isascii()
+    assert ran.err.count("\n") == 7
+
+
 def test_turns_need_a_chat_model(cli: Cli, tmp_path: Path) -> None:
     ran = cli("generate", "--prompts", write(tmp_path / "p.jsonl", {"turns": ["a", "b"]}), *TOY)
     assert ran.status == 1

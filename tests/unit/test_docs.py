@@ -1,4 +1,4 @@
-"""The page about drafting names everything that can be chosen, and its examples parse."""
+"""The pages of docs/ name everything that can be chosen, and their examples parse."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from forerun.config import CONTROLLERS, VERIFIERS
 from forerun.core.mixtures import RULES
 from forerun.drafters.grammar import KNOWN, parse
 
-PAGE = html.unescape((Path(__file__).parents[2] / "docs" / "drafting.md").read_text("utf-8"))
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = html.unescape((DOCS / "drafting.md").read_text("utf-8"))
 
 
 def rows(section: str) -> list[list[str]]:
@@ -43,3 +44,31 @@ def test_the_examples_of_composition_parse(row: list[str]) -> None:
 def test_brackets_are_where_the_page_says() -> None:
     written = "ngram,suffix+recycling>model:d<lookahead"
     assert parse(written) == parse("ngram,(suffix+(recycling>(model:d<lookahead)))")
+
+
+def cells(page: str, section: str) -> set[str]:
+    """What stands in backquotes in the first cells of a section's table."""
+    body = page.split(f"\n## {section}", 1)[1].split("\n## ")[0]
+    return {
+        name for line in body.splitlines() if line.startswith("| `") for name in re.findall(r"`([^`]+)`", line[:40])
+    }
+
+
+def test_the_page_about_the_command_line_is_complete() -> None:
+    from forerun.cli.commands import _COMMANDS
+    from forerun.cli.prompts import KNOWN
+
+    page = (DOCS / "command-line.md").read_text("utf-8")
+    files = page.split("\n## Prompt files", 1)[1].split("\n## ")[0]
+    assert set(re.findall(r"`([a-z_]+)`", files)) - {"error", "null"} == set(KNOWN)
+    assert {name.split()[0] for name in cells(page, "Chat")} == {*_COMMANDS, "/exit"} - {"/save!"}
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: str(page.name))
+def test_the_options_and_links_of_every_page_exist(page: Path) -> None:
+    from tests.unit.cli.test_layout import options
+
+    text = page.read_text("utf-8")
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*[a-z]", text)) - options() == set()
+    for link in re.findall(r"\]\(([^)#:]+\.md)\)", text):
+        assert (DOCS / link).exists(), link

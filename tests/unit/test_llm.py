@@ -13,8 +13,8 @@ from forerun.core.step import StepResult
 from forerun.errors import PromptError, SamplingError, UsageError
 
 
-def load(**options: Any) -> forerun.LLM:
-    return forerun.LLM.load("toy", **options)
+def load(draft: str = "none", **options: Any) -> forerun.LLM:
+    return forerun.LLM.load("toy", draft=draft, **options)
 
 
 def test_speculation_changes_the_rounds_and_not_the_text() -> None:
@@ -118,8 +118,9 @@ def test_results_are_plain_data() -> None:
     assert data["usage"] == {"prompt_tokens": 11, "completion_tokens": 30}
     assert (data["model"], data["draft"], data["backend"], data["verifier"]) == ("toy", "ngram", "toy", "keyed")
     assert set(data["timings"]) == {
-        "load_s", "ttft_s", "decode_s", "tokens_per_second", "draft_s", "verify_s", "other_s",
+        "load_s", "ttft_s", "decode_s", "tokens_per_second", "prompt_tokens_per_second", "draft_s", "verify_s", "other_s",
     }  # fmt: skip
+    assert data["lossy"] is False
     metrics = data["metrics"]["speculative_decoding"]
     assert metrics["num_accepted_draft_tokens"] == sum(len(r["accepted_path"]) for r in data["rounds"])
     assert sum(len(r["tokens"]) for r in data["rounds"]) == 30
@@ -139,18 +140,111 @@ def test_bad_parameters_are_refused(bad: dict[str, Any]) -> None:
         load().generate("the drafter", **bad)
 
 
-def test_bad_prompts_are_refused() -> None:
-    with forerun.LLM.load("toy") as llm, pytest.raises(PromptError, match="prediction is list"):
+@pytest.mark.parametrize(
+    ("prompt", "says"),
+    [
+        ("", "empty"),
+        ("   ", "empty"),
+        ([], "empty"),
+        (None, "the prompt is None; give text, chat messages or token ids"),
+        (5, "the prompt is 5"),
+        (b"bytes", "the prompt is b'bytes'"),
+        ({"role": "user"}, "give text, chat messages or token ids"),
+        ([None], "message 0 has no role"),
+        ([1, True], "message 0 has no role"),
+        ([1, 300], "the prompt has the token id 300; toy has ids from 0 to 256"),
+        ([1, -1], "the prompt has the token id -1"),
+        ("x" * 4096, "holds 4096"),
+        ([{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}], "base model"),
+    ],
+    ids=repr,
+)
+def test_bad_prompts_are_refused(prompt: Any, says: str) -> None:
+    with pytest.raises(PromptError, match=says):
+        load().generate(prompt)
+
+
+def test_what_goes_with_a_prompt_is_checked_too() -> None:
+    llm = load(draft="prediction")
+    with pytest.raises(PromptError, match="prediction is list"):
         llm.generate("hello", prediction=["hello"])
+    for prompt, raw in (([1, 2], False), ("hello", True)):
+        with pytest.raises(PromptError, match="no place for a system message"):
+            llm.generate(prompt, system="be kind", raw=raw)
+    for options, says in (
+        ({"logit_bias": {999_999: 1.0}}, "logit_bias has the token id 999999; toy has ids from 0 to 256"),
+        ({"stop_token_ids": [257]}, "stop_token_ids has the token id 257"),
+    ):
+        with pytest.raises(SamplingError, match=says):
+            llm.generate("hello", **options)
+
+
+def test_token_ids_are_a_prompt() -> None:
     llm = load()
-    empty: list[Any] = ["", "   ", []]
-    for prompt in empty:
-        with pytest.raises(PromptError):
-            llm.generate(prompt)
-    with pytest.raises(PromptError, match="holds 4096"):
-        llm.generate("x" * 4096)
-    with pytest.raises(PromptError, match="base model"):
-        llm.generate([{"role": "system", "content": "be kind"}, {"role": "user", "content": "hello"}])
+    said = llm.generate("the drafter", max_tokens=12)
+    assert llm.generate(list(b"the drafter"), max_tokens=12).token_ids == said.token_ids
+    assert llm.generate(tuple(b"the drafter"), raw=True, max_tokens=12).usage == said.usage
+
+
+def test_control_tokens_in_a_prompt_are_text_unless_asked_otherwise() -> None:
+    llm = load()
+    assert len(llm.encode("a<|endoftext|>")) == 1 + len("<|endoftext|>")
+    assert llm.encode("a<|endoftext|>", special=True) == [ord("a"), 256]
+    assert llm.encode([{"role": "user", "content": "<|endoftext|>"}], special=True) == [256]
+    assert llm.job("<|endoftext|>", special=True).request.prompt == [256]
+
+
+def test_raw_text_may_be_blank_and_empty_where_a_text_has_a_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    llm = load()
+    assert llm.encode("\n\n", raw=True) == [10, 10]
+    with pytest.raises(PromptError, match="empty"):
+        llm.encode("", raw=True)
+    monkeypatch.setattr(type(llm.assembly.tokenizer), "bos_id", 256)
+    assert llm.encode("", raw=True) == [256]
+    with pytest.raises(PromptError, match="empty"):
+        llm.encode("")
+
+
+def test_a_bad_prompt_among_many_takes_its_turn_as_an_error() -> None:
+    prompts: list[Any] = ["", "the drafter", None, "what", [999], "passes", "x" * 5000]
+    llm = load(draft="ngram", max_sequences=2)
+    done = list(llm.generate_all(prompts, max_tokens=20))
+    assert [completion.finish_reason for completion in done] == [
+        "error", "length", "error", "length", "error", "length", "error",
+    ]  # fmt: skip
+    assert [completion.text for completion in done[1::2]] == [
+        llm.generate(prompt, max_tokens=20).text for prompt in prompts[1::2]
+    ]
+    assert "the prompt is None" in str(done[2].error)
+    assert done[0].as_dict()["error"] == "the prompt is empty; give some text."
+    assert llm.assembly.engine.idle
+
+
+def test_options_that_suit_no_prompt_end_a_batch_at_once() -> None:
+    llm = load()
+    with pytest.raises(PromptError, match="put it into a list"):
+        list(llm.generate_all("what"))
+    with pytest.raises(SamplingError, match="temprature"):
+        list(llm.generate_all(["a", "b"], temprature=1))
+    wrong: list[Any] = [0, -1, "3"]
+    for concurrency in wrong:
+        with pytest.raises(UsageError, match="concurrency is"):
+            list(llm.generate_all(["a"], concurrency=concurrency))
+
+
+def test_chunks_tell_how_much_of_the_prompt_was_read() -> None:
+    llm = load(draft="ngram")
+    prompt = "the target reads " * 80
+    rows = llm.assembly.engine._scheduler.prefill_rows
+    assert len(prompt) > 2 * rows
+    stream = llm.stream(prompt, max_tokens=9)
+    chunks = list(stream)
+    assert {chunk.prompt_tokens for chunk in chunks} == {len(prompt)}
+    reading = [chunk for chunk in chunks if not chunk.token_ids]
+    assert [chunk.prompt_tokens_read for chunk in reading] == [rows * n for n in range(1, len(prompt) // rows + 1)]
+    assert {chunk.prompt_tokens_read for chunk in chunks if chunk.token_ids} == {len(prompt)}
+    timings = stream.completion.timings
+    assert timings.prompt_tokens_per_second == pytest.approx(len(prompt) / timings.ttft_s)
 
 
 @pytest.mark.parametrize(
@@ -163,6 +257,7 @@ def test_bad_prompts_are_refused() -> None:
         ({"draft": "model:"}, "model:NAME"),
         ({"num_speculative_tokens": -1}, "at least 0"),
         ({"max_sequences": 0}, "at least 1"),
+        ({"treads": 3}, "unknown option 'treads'.*Did you mean threads"),
         ({"cascade": "v3"}, "RULE:ALPHA"),
         ({"cascade": "v9:0.5"}, "v1, v2, v3"),
     ],

@@ -42,7 +42,7 @@ def test_the_version_is_the_projects() -> None:
 
 
 def test_importing_forerun_and_starting_the_command_line_load_nothing_heavy() -> None:
-    heavy = "{'numpy', 'tokenizers', 'gguf', 'jinja2', 'torch', 'rich.console'}"
+    heavy = "{'numpy', 'tokenizers', 'gguf', 'jinja2', 'torch', 'rich.console', 'prompt_toolkit'}"
     code = f"import sys, forerun, forerun.cli.app; print(sorted({heavy} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from forerun.backends.cores import capped
 from forerun.config import Config
 from forerun.core.protocols import Model
 
@@ -78,18 +79,19 @@ def load_model(weights: Weights, tokenizer: Tokenizer, name: str, config: Config
 
     Raises UnsupportedModelError, ModelFileError or BackendError.
     """
+    threads = capped(config.threads)
     if backend_for(config.backend) == "cpu":
         from forerun.backends.cpu import CpuModel
         from forerun.backends.cpu.options import CpuOptions
 
         options = CpuOptions(
-            threads=config.threads, kv_dtype=config.kv_dtype, quantize=config.quantize, context=config.context
+            threads=threads, kv_dtype=config.kv_dtype, quantize=config.quantize, context=config.context
         )
         return CpuModel.from_weights(weights, name=name, usable_vocab=tokenizer.vocab_size, options=options)
     from forerun.backends.reference import ReferenceModel
 
     return ReferenceModel.from_weights(
-        weights, name=name, usable_vocab=tokenizer.vocab_size, context=config.context, threads=config.threads
+        weights, name=name, usable_vocab=tokenizer.vocab_size, context=config.context, threads=threads
     )
 
 
@@ -103,12 +105,15 @@ def backend_for(asked: str) -> str:
 
 
 def notes(config: Config, backend: str) -> tuple[str, ...]:
-    """What the user should know about the choice of backend."""
+    """What the user should know about the choice of backend and of threads."""
+    said = []
     if config.backend == "auto" and backend == "reference":
         from forerun.backends.cpu import missing_core
 
-        return (missing_core() or "",)
-    return ()
+        said.append(missing_core() or "")
+    if config.threads != (used := capped(config.threads)):
+        said.append(f"{config.threads} threads are more than there are cores to use here; {used} run.")
+    return tuple(said)
 
 
 def _toy() -> Source:

@@ -146,10 +146,10 @@ def assemble(target: Source, drafter: Source, chosen: Sequence[Method], nodes: i
 
     def made(method: Method) -> LLM:
         if method.kind == DRAFTER:
-            alone = build(Config(keep_prefixes=0), drafter)
+            alone = build(Config(draft="none", keep_prefixes=0), drafter)
             return LLM(alone.among(target.tokenizer, target.template))
         if method.kind == TARGET:
-            return LLM(build(Config(keep_prefixes=0), target))
+            return LLM(build(Config(draft="none", keep_prefixes=0), target))
         cascade = None if method.kind == LOSSLESS else f"{method.kind}:{method.alpha!r}"
         config = Config(draft=draft, cascade=cascade, num_speculative_tokens=nodes, keep_prefixes=0)
         return LLM(build(config, target, partners))

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 
 def main() -> None:
-    """Entry point of the `forerun` command; see `forerun.cli.guard` for its exit statuses."""
+    """Entry point of the `forerun` command; see `forerun.cli.status` for its exit statuses."""
     try:
+        from forerun.cli.streams import fill_gaps
+
+        fill_gaps()
         from forerun.cli.guard import run
 
         status = run()

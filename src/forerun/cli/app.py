@@ -18,7 +18,6 @@ from forerun.cli.pull import pull
 
 app = typer.Typer(
     help="Language models that answer faster and still say the same thing.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from forerun.cli import options, prompts
-from forerun.cli.guard import INTERRUPTED
+from forerun.cli import parameters, prompts
+from forerun.cli.activity import Activity
 from forerun.cli.output import Output, complain, note
 from forerun.cli.prompts import Question
+from forerun.cli.status import FAILED, INTERRUPTED
 from forerun.cli.summary import count, given_up, speculation
 from forerun.core.stats import Stats
 from forerun.errors import ForerunError, UsageError
@@ -33,22 +34,35 @@ def answer_file(
     questions = prompts.read(path)
     for question in questions:
         if question.error is not None:
-            complain(f"{path} line {question.line}: {question.error}; the other lines still run.")
+            complain(f"{path} line {question.line}: {question.error}")
+    quiet = bool(params.get("quiet"))
     if all(question.done for question in questions):
         with Output(output) as out:
-            Batch(None, asked, questions, out).emit()
-        return 1
-    with options.load(params, max_sequences=width) as llm, Output(output) as out:
-        return Batch(llm, asked, questions, out).run(width)
+            Batch(None, asked, questions, out, Activity(quiet)).emit()
+        return FAILED
+    with parameters.load(params, max_sequences=width) as llm, Output(output) as out, Activity(quiet) as activity:
+        return Batch(llm, asked, questions, out, activity, quiet).run(width)
 
 
 class Batch:
     """Questions on their way through one model. A line is written when it and those before it are done."""
 
-    def __init__(self, llm: LLM | None, asked: Mapping[str, Any], questions: list[Question], out: Output) -> None:
+    def __init__(
+        self,
+        llm: LLM | None,
+        asked: Mapping[str, Any],
+        questions: list[Question],
+        out: Output,
+        activity: Activity,
+        quiet: bool = False,
+    ) -> None:
         self._llm = llm
         self._asked = asked
+        self._questions = questions
         self._out = out
+        self._activity = activity
+        self._quiet = quiet
+        self._written = 0
         self._unwritten = deque(questions)
         self._ready = deque(question for question in questions if not question.done)
         self._running: dict[Job, Question] = {}
@@ -59,26 +73,34 @@ class Batch:
         """Answer everything and return the exit status; after Ctrl-C what there is gets written."""
         assert self._llm is not None, "only a batch of malformed lines has no model"
         started, interrupted = time.perf_counter(), False
+        self._say(0.0)
         try:
-            for job, _ in self._llm.run(self._jobs(), width):
+            for job, chunk in self._llm.run(self._jobs(), width):
+                self._written += len(chunk.token_ids)
                 if job.request.finished:
                     self._settle(job)
                     self.emit()
+                self._say(time.perf_counter() - started)
         except KeyboardInterrupt:
             interrupted = True
             for job in list(self._running):
                 self._settle(job)
         self.emit(skip_unasked=interrupted)
-        self._summarize(time.perf_counter() - started)
+        self._activity.clear()
+        if not self._quiet:
+            self._summarize(time.perf_counter() - started)
         if interrupted:
             return INTERRUPTED
-        return 1 if self._failed else 0
+        return FAILED if self._failed else 0
 
     def emit(self, skip_unasked: bool = False) -> None:
         """Write the lines whose turn it is."""
         while self._unwritten and (self._unwritten[0].done or skip_unasked):
             question = self._unwritten.popleft()
-            if question.done:
+            if question.done and self._out.terminal:
+                with self._activity.paused():
+                    self._out.json(question.row())
+            elif question.done:
                 self._out.json(question.row())
 
     def _jobs(self) -> Iterator[Job | None]:
@@ -90,7 +112,7 @@ class Batch:
                 continue
             question = self._ready.popleft()
             try:
-                job = self._llm.job(question.prompt(), **dict(self._asked) | {"prediction": question.prediction})
+                job = self._llm.job(question.prompt(), **dict(self._asked) | question.options)
             except ForerunError as error:
                 self._fail(question, str(error))
                 continue
@@ -113,7 +135,16 @@ class Batch:
     def _fail(self, question: Question, error: str) -> None:
         question.error = error
         self._failed += 1
-        complain(f"line {question.line}: {error}")
+        with self._activity.paused():
+            complain(f"line {question.line}: {error}")
+
+    def _say(self, seconds: float) -> None:
+        """How far it is, while there is something to wait for."""
+        done = sum(question.done for question in self._questions)
+        speed = self._written / max(seconds, 1e-9)
+        self._activity.say(
+            f"{done:,} of {count(len(self._questions), 'line')} done, {count(self._written, 'token')}, {speed:.1f} tokens/s"
+        )
 
     def _summarize(self, seconds: float) -> None:
         assert self._llm is not None, "only a batch of malformed lines has no model"

@@ -55,7 +55,7 @@ def passes(
     loaded = source.model
     engines: list[Peer] = [Ours(loaded)]
     if peer is not None:
-        used = threads or getattr(loaded, "threads", None) or 1
+        used = getattr(loaded, "threads", None) or threads or 1
         file = Path() if source.weights is None else source.weights.path
         engines.append(LlamaCpp(file, threads=used, context=longest))
     limits = limits_of(loaded, source.weights)
@@ -132,17 +132,15 @@ def _config(model: str | None, backend: str, threads: int | None, context: int |
 
 
 def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
-    from forerun.cli.prompts import read
+    from forerun.cli.prompts import first_turns
 
     counts: dict[str, int] = {}
     chosen = []
-    for question in read(path):
-        if question.error is not None:
-            raise UsageError(f"{path}, line {question.line}: {question.error}.")
+    for text, question in first_turns(path):
         category = str(question.labels.get("category", ""))
         counts[category] = counts.get(category, 0) + 1
         if per_category <= 0 or counts[category] <= per_category:
-            chosen.append((str(question.labels.get("id", question.line)), category, question.turns[0]))
+            chosen.append((str(question.labels.get("id", question.line)), category, text))
     return chosen
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json as json_format
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,19 +76,15 @@ def cascade(
 def questions(path: Path) -> list[Ask]:
     """The prompts of a file with their answers (`answer`: a text, a number, or a list of them). Raises UsageError."""
     from forerun.bench.cascade import Ask
-    from forerun.cli.prompts import read
+    from forerun.cli.prompts import first_turns
 
-    asks, lines = [], path.read_bytes().split(b"\n") if path.is_file() else []
-    for question in read(path):
-        if question.error is not None:
-            raise UsageError(f"{path}, line {question.line}: {question.error}.")
-        entry = json_format.loads(lines[question.line - 1]) if lines else {}
-        asks.append(Ask(str(question.labels.get("id", question.line)), question.turns[0], _answers(entry)))
-    return asks
+    return [
+        Ask(str(question.labels.get("id", question.line)), text, _answers(question.labels.get("answer")))
+        for text, question in first_turns(path)
+    ]
 
 
-def _answers(entry: dict[str, Any]) -> tuple[str, ...]:
-    answer = entry.get("answer")
+def _answers(answer: Any) -> tuple[str, ...]:
     given = answer if isinstance(answer, list) else [] if answer is None else [answer]
     return tuple(text for text in (str(each).strip() for each in given) if text)
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from forerun.cli import options
+from forerun.cli import options, parameters
+from forerun.cli.activity import Activity
+from forerun.cli.asking import prompt_of
 from forerun.cli.files import apart
-from forerun.cli.guard import INTERRUPTED
 from forerun.cli.output import Output, note
-from forerun.errors import BackendError, PromptError, UsageError
+from forerun.cli.status import INTERRUPTED
+from forerun.errors import BackendError, UsageError
 
 if TYPE_CHECKING:
     from forerun.llm import LLM
@@ -20,7 +21,16 @@ if TYPE_CHECKING:
 
 def generate(
     command: typer.Context,
-    prompt: Annotated[str | None, typer.Argument(help="The prompt; - reads it from standard input.")] = None,
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            help="The prompt; - reads it from standard input. What comes in through a pipe or from a file is added to it.",
+            callback=options.as_text,
+        ),
+    ] = None,
+    file: Annotated[
+        list[Path] | None, typer.Option("--file", "-f", help="Add a text file to the prompt. Repeatable.")
+    ] = None,
     model: options.Model = None,
     draft: options.Draft = "auto",
     max_tokens: options.MaxTokens = 256,
@@ -38,7 +48,10 @@ def generate(
     stop_token_id: options.StopTokenId = None,
     ignore_eos: options.IgnoreEos = False,
     raw: Annotated[
-        bool, typer.Option("--raw", help="ForwardInput the prompt as it is, without the chat template.")
+        bool, typer.Option("--raw", help="Read the prompt as it is, to its last line end, without the chat template.")
+    ] = False,
+    special: Annotated[
+        bool, typer.Option("--special", help="Read control tokens written in the prompt (<|im_end|>) as these tokens.")
     ] = False,
     system: options.System = None,
     backend: options.Backend = "auto",
@@ -55,33 +68,37 @@ def generate(
     num_speculative_tokens: options.SpeculativeTokens = None,
     speculative_config: options.SpeculativeConfig = None,
     prompts: Annotated[
-        Path | None, typer.Option(help="Answer each line of a JSONL file: id, category, prediction, prompt or turns.")
+        Path | None,
+        typer.Option(help="Answer each line of a JSONL file: prompt, turns or messages, and sampling parameters."),
     ] = None,
     concurrency: Annotated[int | None, typer.Option(help="With --prompts: how many at once.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object with everything there is to know.")] = False,
     trace: Annotated[bool, typer.Option("--trace", help="With JSON: what each round drafted and kept.")] = False,
     color: options.Color = False,
+    quiet: options.Quiet = False,
 ) -> int:
     """Answer a prompt, or every line of a file.
 
     Text appears as it is made; a summary line goes to stderr.
     """
+    if raw and system is not None:
+        raise UsageError(
+            "--raw reads the prompt as it is, so there is no place for --system; leave one of the two out."
+        )
     asked: dict[str, Any] = {
         "system": system,
         "raw": raw,
+        "special": special,
         "trace": trace,
-        "prediction": options.prediction(command.params),
-        **options.sampling(command.params),
+        "prediction": parameters.prediction(command.params),
+        **parameters.sampling(command.params),
     }
-    if raw and system is not None:
-        raise UsageError(
-            "--raw inputs the prompt as it is, so there is no place for --system; leave one of the two out."
-        )
-    apart(output, prompts, prediction, memory, *options.named_files(command.params))
+    apart(output, prompts, prediction, memory, *(file or ()), *parameters.named_files(command.params))
     if prompts is not None:
-        if prompt is not None:
-            raise UsageError("a prompt and --prompts were given; leave one of the two out.")
+        if prompt is not None or file:
+            given = "--file" if prompt is None else "a prompt"
+            raise UsageError(f"{given} and --prompts were given; leave one of the two out.")
         if prediction is not None:
             raise UsageError('--prediction is for one prompt; with --prompts give each line its own "prediction".')
         from forerun.cli.batch import answer_file
@@ -91,34 +108,21 @@ def generate(
         raise UsageError("--concurrency is for many prompts; add --prompts FILE or leave it out.")
     if (trace or logprobs is not None) and not json:
         raise UsageError("--trace and --logprobs show in JSON only; add --json.")
-    text = _read(prompt)
-    with options.load(command.params) as llm, Output(output, color) as out:
-        return _answer(llm, text, asked, out, json)
+    text = prompt_of(prompt, file or (), raw, quiet)
+    with parameters.load(command.params) as llm, Output(output, color) as out:
+        return _answer(llm, text, asked, out, json, quiet)
 
 
-def _read(prompt: str | None) -> str:
-    """The prompt: the argument, or standard input without the line end that closes it."""
-    if prompt is None:
-        raise UsageError("there is no prompt; give one, - to read it from standard input, or --prompts FILE.")
-    if prompt == "-":
-        try:
-            prompt = sys.stdin.buffer.read().decode("utf-8").removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise PromptError(f"standard input is not UTF-8 text (byte {error.start}); convert it first.") from error
-    if not prompt.strip():
-        raise PromptError("the prompt is empty; give some text.")
-    return prompt
-
-
-def _answer(llm: LLM, prompt: str, asked: dict[str, Any], out: Output, as_json: bool) -> int:
+def _answer(llm: LLM, prompt: str, asked: dict[str, Any], out: Output, as_json: bool, quiet: bool) -> int:
     """Print one answer; whatever ends it early, what there is gets printed."""
     from forerun.cli.showing import show
     from forerun.cli.summary import summarize
 
-    completion = show(llm.stream(prompt, **asked), None if as_json else out)
+    completion = show(llm.stream(prompt, **asked), None if as_json else out, Activity(quiet))
     if as_json:
         out.json(completion.as_dict())
-    note(f"forerun: {summarize(completion)}")
+    if not quiet:
+        note(f"forerun: {summarize(completion, asked['max_tokens'])}")
     if completion.error is not None:
         raise BackendError(completion.error)
     return INTERRUPTED if completion.finish_reason == "abort" else 0

@@ -1,12 +1,4 @@
-"""Runs the command line and turns whatever goes wrong into one line on stderr and an exit status.
-
-0    done
-1    it failed: a model, a download, a disk, or some lines of a prompts file
-2    the request is wrong: an option, a value, a prompt
-70   a bug in forerun; FORERUN_DEBUG=1 shows the traceback
-130  interrupted with Ctrl-C
-141  the reader of our output went away (`forerun ... | head -1`), as for any program that SIGPIPE ends
-"""
+"""Runs the command line and turns whatever goes wrong into one line on stderr and an exit status (see `status`)."""
 
 from __future__ import annotations
 
@@ -16,11 +8,8 @@ import sys
 from collections.abc import Sequence
 
 from forerun.cli.output import close_quietly, complain
+from forerun.cli.status import BUG, FAILED, INTERRUPTED, PIPE_CLOSED, WRONG
 from forerun.errors import ForerunError
-
-BUG = 70
-INTERRUPTED = 130
-PIPE_CLOSED = 141
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -48,8 +37,10 @@ def _guarded(arguments: Sequence[str] | None) -> int:
         return error.exit_status
     except KeyboardInterrupt:
         return INTERRUPTED
-    except SystemExit:
-        # Outside standalone mode there is one thing that typer exits for by itself: a closed pipe.
+    except SystemExit as error:
+        # Outside standalone mode typer exits by itself after completions for a shell, and for a closed pipe, with 1.
+        if error.code in (None, 0):
+            return 0
         close_quietly(sys.stdout)
         return PIPE_CLOSED
     except OSError as error:
@@ -57,11 +48,11 @@ def _guarded(arguments: Sequence[str] | None) -> int:
     except MemoryError:
         _debug()
         complain("out of memory; use a smaller model, or close other programs.")
-        return 1
+        return FAILED
     except Exception as error:
         if (usage := _usage(error)) is not None:
             complain(usage)
-            return 2
+            return WRONG
         _debug()
         what = " ".join(f"{type(error).__name__}: {error}".split())
         complain(f"this is a bug in forerun ({what}); FORERUN_DEBUG=1 shows where, please report it.")
@@ -86,7 +77,7 @@ def _of_os_error(error: OSError) -> int:
     _debug()
     where = f"{error.filename}: " if error.filename else ""
     complain(f"{where}{(error.strerror or str(error)).lower()}.")
-    return 1
+    return FAILED
 
 
 def _debug() -> None:

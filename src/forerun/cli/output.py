@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import sys
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
 
+from forerun.cli.json_text import dump
 from forerun.errors import ForerunError
 
 ACCEPTED = "\x1b[32m"
@@ -24,7 +24,7 @@ _SHOWN |= dict.fromkeys(range(128, 160), "�")
 class Output:
     """Stdout, or a file in its place. Everything is flushed at once; a full disk is one clear error.
 
-    color: mark accepted tokens, on a terminal only.
+    color: mark accepted tokens, on a terminal only. terminal: whether people see it at once.
     """
 
     def __init__(self, path: Path | None = None, color: bool = False) -> None:
@@ -34,9 +34,9 @@ class Output:
             try:
                 self._file = open(path, "w", encoding="utf-8")  # noqa: SIM115
             except OSError as error:
-                raise ForerunError(f"cannot write {path}: {reason(error)}; choose another --output.") from error
-        self._terminal = self._file.isatty()
-        self._color = color and self._terminal
+                raise ForerunError(f"cannot write {path}: {reason(error)}; choose another file.") from error
+        self.terminal = self._file.isatty()
+        self._color = color and self.terminal
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +51,7 @@ class Output:
 
     def piece(self, text: str, accepted: bool = False) -> None:
         """A bit of model text; `accepted` where it came from the draft."""
-        if self._terminal:
+        if self.terminal:
             text = text.translate(_SHOWN)
         if text and accepted and self._color:
             text = f"{ACCEPTED}{text}{PLAIN}"
@@ -60,7 +60,7 @@ class Output:
     def json(self, data: dict[str, Any]) -> None:
         """One object on one line. Outside UTF-8, other characters are escaped."""
         ascii_only = (self._file.encoding or "").lower().replace("-", "") != "utf8"
-        self._write(json.dumps(data, ensure_ascii=ascii_only) + "\n")
+        self._write(dump(data, ascii_only) + "\n")
 
     def _write(self, text: str) -> None:
         try:

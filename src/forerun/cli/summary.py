@@ -6,16 +6,25 @@ from forerun.completion import Completion
 from forerun.core.stats import Stats
 
 
-def summarize(completion: Completion) -> str:
-    """Tokens, speed, rounds and acceptance of one answer, and why it ended where that was not the model's own choice."""
+def summarize(completion: Completion, max_tokens: int | None) -> str:
+    """Tokens, speed, rounds and acceptance of one answer, and why it ended where that was not the model's own choice.
+
+    max_tokens: how many were asked for at most.
+    """
+    usage, timings = completion.usage, completion.timings
+    # What an earlier turn left in memory was not read again, so the speed is that of the rest.
+    read = round(timings.prompt_tokens_per_second * timings.ttft_s)
+    new = f", {read:,} of them new" if read < usage.prompt_tokens else ""
     line = (
-        f"{count(completion.usage.completion_tokens, 'token')}, {completion.timings.tokens_per_second:.1f} tokens/s, "
+        f"{count(usage.completion_tokens, 'token')}, {timings.tokens_per_second:.1f} tokens/s "
+        f"(prompt: {count(usage.prompt_tokens, 'token')}{new}, {timings.prompt_tokens_per_second:.1f} tokens/s), "
     )
     line += speculation(completion.stats, completion.draft)
     if completion.lossy:
         line += f"; {given_up(completion.stats, completion.lossy)}"
     if completion.finish_reason == "length":
-        return f"{line}; cut at the length limit (--max-tokens)"
+        own = max_tokens is not None and usage.completion_tokens >= max_tokens
+        return f"{line}; {'cut at the length limit (--max-tokens)' if own else 'cut where the context is full'}"
     return f"{line}; interrupted" if completion.finish_reason == "abort" else line
 
 
@@ -41,5 +50,5 @@ def given_up(stats: Stats, rule: str) -> str:
 
 
 def count(number: int, thing: str) -> str:
-    """`1 token`, `2 tokens`."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+    """`1 token`, `2,000 tokens`."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"

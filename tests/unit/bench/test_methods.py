@@ -17,7 +17,7 @@ PROMPTS = [("1", "a", "the drafter"), ("2", "b", "what the"), ("3", "a", "passes
 
 
 def methods(**more: Any) -> dict[str, Any]:
-    plain, fast = forerun.LLM.load("toy"), forerun.LLM.load("toy", draft="ngram")
+    plain, fast = forerun.LLM.load("toy", draft="none"), forerun.LLM.load("toy", draft="ngram")
     return {"none": plain.generate, "ngram": fast.generate} | more
 
 

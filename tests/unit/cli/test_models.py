@@ -1,4 +1,4 @@
-"""`forerun models`, `forerun pull`, the summary line and `forerun` itself."""
+"""`forerun models`, `forerun pull` and `forerun` itself."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from forerun import Completion, Usage, __version__
-from forerun.cli.summary import summarize
-from forerun.core.stats import Stats
+from forerun import __version__
 from forerun.models import CATALOGUE, find
 from tests.conftest import Cli
 
@@ -79,20 +77,6 @@ def test_forerun_alone_shows_what_there_is(cli: Cli) -> None:
         for command in ("generate", "chat", "models", "pull", "bench"):
             assert command in ran.out
     assert cli("--version").out == f"forerun {__version__}\n"
-
-
-def answer(reason: str, draft: str = "ngram", **counts: int) -> Completion:
-    stats = Stats(**counts)  # type: ignore[arg-type]
-    return Completion("x", [1], reason, Usage(3, 1), "m", draft, "keyed", "toy", 1, stats=stats)  # type: ignore[arg-type]
-
-
-def test_the_summary_says_what_speculation_did() -> None:
-    said = summarize(answer("stop", rounds=4, steps=2, accepted=3, drafted=8))
-    assert said == "1 token, 0.0 tokens/s, 4 rounds, mean acceptance length 2.50 with ngram"
-    assert summarize(answer("length", rounds=1)).endswith(
-        "1 round, nothing drafted by ngram; cut at the length limit (--max-tokens)"
-    )
-    assert summarize(answer("abort", "none")).endswith("nothing drafted (--draft none); interrupted")
 
 
 def test_json_of_models_is_for_programs(cli: Cli, home: Path) -> None:

@@ -1,65 +1,25 @@
-"""From options to the library's parameters, and vLLM's names for them."""
+"""Arguments that are texts."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any
+import os
 
 import pytest
 
-from forerun.cli import options
-from forerun.config import Config
-from forerun.core.sampling import Sampling
+from forerun.cli.options import as_text, as_texts
 from forerun.errors import UsageError
 
 
-def test_what_is_not_given_is_left_to_the_library() -> None:
-    assert options.config({"model": None, "draft": "ngram", "num_speculative_tokens": None}) == {"draft": "ngram"}
-    assert options.sampling({"seed": None, "temperature": 0.5}) == {"temperature": 0.5, "logit_bias": {}}
+def test_bytes_that_the_locale_could_not_read_are_utf8() -> None:
+    # What Python makes of the UTF-8 bytes of é where the locale is ASCII.
+    escaped = "caf\udcc3\udca9"
+    assert os.fsencode(escaped) == "café".encode()
+    assert as_text(escaped) == as_text("café") == "café"
+    assert as_texts([escaped, "b"]) == ["café", "b"]
+    assert (as_text(None), as_texts(None), as_text("")) == (None, None, "")
 
 
-def test_every_sampling_parameter_has_its_option() -> None:
-    from typer.main import get_command
-
-    from forerun.cli.app import app
-
-    given = {parameter.name for parameter in get_command(app).commands["generate"].params}  # type: ignore[attr-defined]
-    assert {options._OPTION_OF.get(name, name) for name in Sampling.names()} <= given
-
-
-@pytest.mark.parametrize(
-    ("config", "planned"),
-    [
-        ("{}", {}),
-        ('{"method": "ngram"}', {"draft": "ngram"}),
-        ('{"method": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}', None),
-        ('{"model": "small"}', {"draft": "model:small"}),
-        ('{"method": "draft_model", "model": "small"}', {"draft": "model:small"}),
-        ('{"model": "a+b.gguf"}', {"draft": 'model:"a+b.gguf"'}),
-        ('{"num_speculative_tokens": 3}', {"num_speculative_tokens": 3}),
-    ],
-)
-def test_speculative_config_speaks_vllm(config: str, planned: dict[str, Any] | None) -> None:
-    expected = planned if planned is not None else {"draft": "ngram", "prompt_lookup_min": 2, "prompt_lookup_max": 5}
-    assert options.speculative_config(config) == expected
-    assert set(expected) <= {field.name for field in fields(Config)}
-
-
-def test_the_config_wins_over_the_plain_options() -> None:
-    given = {"draft": "auto", "num_speculative_tokens": 2, "speculative_config": '{"model": "small"}'}
-    assert options.config(given) == {"draft": "model:small", "num_speculative_tokens": 2}
-
-
-@pytest.mark.parametrize(
-    "config", ["", "[]", "3", '{"x": 1}', '{"method": 1}', '{"num_speculative_tokens": true}', '{"model": null}']
-)
-def test_what_the_config_does_not_understand(config: str) -> None:
-    with pytest.raises(UsageError, match="speculative-config"):
-        options.speculative_config(config)
-
-
-def test_logit_bias() -> None:
-    assert options.sampling({"logit_bias": ["3=-inf", "4=1.5"]})["logit_bias"] == {3: float("-inf"), 4: 1.5}
-    for wrong in ("3", "=1", "x=1", "3=", "3=nan", "3.5=1"):
-        with pytest.raises(UsageError, match="is not ID=BIAS"):
-            options.sampling({"logit_bias": [wrong]})
+@pytest.mark.parametrize("text", ["caf\udce9", "\ud83d"])
+def test_bytes_that_are_no_text_are_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not UTF-8 text; convert it"):
+        as_text(text)

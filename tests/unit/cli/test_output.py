@@ -99,7 +99,7 @@ def test_every_write_is_flushed_and_a_failed_one_says_what_to_do(
 
 
 def test_an_output_that_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(ForerunError, match=r"is a directory; choose another --output\."):
+    with pytest.raises(ForerunError, match=r"is a directory; choose another file\."):
         Output(tmp_path)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.core.noise import Domain, Noise
 from forerun.core.sampling import Sampling, belief, choose, largest, law, logprobs, scores, softmax
-from forerun.errors import BackendError, SamplingError
+from forerun.errors import BackendError, SamplingError, quoted
 
 BANNED = -math.inf
 
@@ -305,7 +305,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"temperature": math.inf}, "temperature is inf"),
     ({"temperature": "hot"}, "temperature is 'hot'"),
     ({"temperature": True}, "temperature is True"),
-    ({"temperature": None}, "temperature is None"),
+    ({"temperature": 10**5000}, "temperature is a int too large to show"),
     ({"top_k": -1}, "top_k is -1"),
     ({"top_k": 2.5}, "top_k is 2.5; it must be a whole number"),
     ({"top_p": 0.0}, "top_p is 0"),
@@ -330,13 +330,23 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"max_tokens": 1.5}, "max_tokens is 1.5"),
     ({"stop": [""]}, "a stop string is empty"),
     ({"stop": ""}, "a stop string is empty"),
-    ({"stop": [3]}, "a stop string is empty"),
+    ({"stop": [3]}, "stop is [3]; it must be a text or a list of texts"),
+    ({"stop": 3}, "stop is 3"),
+    ({"stop_token_ids": 3}, "stop_token_ids is 3; it must be a list of token ids"),
+    ({"stop_token_ids": "3"}, "stop_token_ids is '3'"),
+    ({"stop_token_ids": [2.0]}, "stop_token_ids is [2.0]"),
+    ({"stop_token_ids": [-1]}, "stop_token_ids is [-1]"),
+    ({"logit_bias": [1]}, "logit_bias is [1]"),
+    ({"logit_bias": {True: 1.0}}, "keys are token ids"),
+    ({"logit_bias": {1: True}}, "logit_bias of token 1 is True"),
+    ({"ignore_eos": "no"}, "ignore_eos is 'no'; it must be true or false"),
+    ({"stop": ["x" * 500, 3]}, "xxx...; it must be"),
     ({"logprobs": -1}, "logprobs is -1"),
     ({"logprobs": 1001}, "logprobs is 1001"),
 ]
 
 
-@pytest.mark.parametrize(("given", "message"), WRONG, ids=str)
+@pytest.mark.parametrize(("given", "message"), WRONG, ids=quoted)
 def test_values_outside_their_range_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(SamplingError) as caught:
         Sampling(**given)
@@ -348,6 +358,11 @@ def test_values_outside_their_range_are_refused(given: dict[str, Any], message: 
 def test_values_at_the_ends_of_their_ranges_are_taken() -> None:
     Sampling(temperature=0, top_k=0, top_p=1, min_p=0, seed=-(2**63), max_tokens=1, logprobs=0)
     Sampling(temperature=100.0, top_p=1e-9, min_p=1, seed=2**64 - 1, max_tokens=None, logprobs=None)
+
+
+def test_none_stands_for_the_default() -> None:
+    names: dict[str, Any] = dict.fromkeys(Sampling.names())
+    assert Sampling(**names) == Sampling(max_tokens=None)
 
 
 def test_one_stop_string_may_come_alone() -> None:
