@@ -8,7 +8,7 @@ NATIVE := $(foreach kind,CMakeLists.txt *.h *.inc *.cpp,$(wildcard src/forerun/n
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint types oracle format clean
+.PHONY: help install demo test native lint types docs oracle format clean
 
 help: ## Show what there is
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,12 +22,20 @@ demo: $(VENV)/.base ## Answer a question with speculation, then without, and com
 test: $(VENV)/.base $(VENV)/.extra-test ## Run all tests (ARGS="tests/unit -k stop" for some)
 	$(BIN)/python -m pytest $(ARGS)
 
+native: $(VENV)/.base $(VENV)/.extra-native ## Build the C++ tests of the compiled core and run them
+	$(BIN)/cmake -S src/forerun/native -B build/native -DFORERUN_MODULE=OFF -DFORERUN_TESTS=ON
+	$(BIN)/cmake --build build/native --parallel 2
+	$(BIN)/ctest --test-dir build/native --no-tests=error --output-on-failure
+
 lint: $(VENV)/.base $(VENV)/.extra-lint ## Check style and formatting
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.base $(VENV)/.extra-lint $(VENV)/.extra-test ## Check types
 	$(BIN)/mypy src tests examples
+
+docs: $(VENV)/.base $(VENV)/.extra-docs ## Build the documentation as a site, in build/site
+	$(BIN)/mkdocs build --strict
 
 oracle: $(VENV)/.base $(VENV)/.extra-oracle ## Install transformers, which some tests compare with
 

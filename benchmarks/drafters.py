@@ -1,6 +1,6 @@
 """What the drafters that run no model cost per token: `python benchmarks/drafters.py [--tokens N] [--text FILE]`.
 
-A text is written into the drafter a few tokens a round, as an engine would: propose, then observe what was committed.
+A text is written into the drafter a few tokens a step, as an engine would: propose, then observe what was committed.
 The text is Python's own standard library, cut into words and marks, so it needs no tokenizer and no model.
 """
 
@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from forerun.core.draft import EMPTY
 from forerun.core.protocols import Drafter
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
 from forerun.drafters.history import History
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.suffix import SuffixDrafter
+from forerun.testing import draft_of
 
 
 def read_tokens(count: int, text: Path | None) -> list[int]:
@@ -39,16 +39,16 @@ def read_tokens(count: int, text: Path | None) -> list[int]:
 
 
 def write(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], budget: int) -> tuple[float, float, float]:
-    """Microseconds of processor time per token (reading the prompt; then writing), and tokens per round, for one request."""
-    request = Request(list(prompt), Sampling())
-    session = drafter.open(request)
+    """Microseconds of processor time per token (reading the prompt; then writing), and tokens per step, for one request."""
+    transcript = Transcript(Request(prompt))
+    session = drafter.open(transcript)
     started = time.process_time()
-    session.propose(budget)
+    draft_of(drafter, session, budget)
     read = time.process_time() - started
-    written, rounds, spent = 0, 0, 0.0
+    written, steps, spent = 0, 0, 0.0
     while written < len(output):
         started = time.process_time()
-        draft = session.propose(budget)
+        draft = draft_of(drafter, session, budget)
         spent += time.process_time() - started
         node, path = -1, []
         for token in output[written:]:
@@ -58,15 +58,16 @@ def write(drafter: Drafter, prompt: Sequence[int], output: Sequence[int], budget
             path.append(node)
         tokens = tuple(output[written : written + len(path) + 1])
         for token in tokens:
-            request.append(token, 1 << 30)
+            transcript.add(token)
         started = time.process_time()
-        session.observe(StepResult(request, (0,), draft or EMPTY, tuple(path), tokens))
+        session.observe(StepResult(transcript, (0,), draft, tuple(path), tokens))
         spent += time.process_time() - started
-        written, rounds = written + len(tokens), rounds + 1
+        written, steps = written + len(tokens), steps + 1
     started = time.process_time()
+    session.finish()
     session.close()
     spent += time.process_time() - started
-    return read / len(prompt) * 1e6, spent / written * 1e6, written / rounds
+    return read / len(prompt) * 1e6, spent / written * 1e6, written / steps
 
 
 def main() -> None:
@@ -81,7 +82,7 @@ def main() -> None:
     print(
         f"{len(old):,} tokens of history, {len(new):,} written, budget {options.budget}, {np.unique(tokens).size:,} ids"
     )
-    print(f"{'':28}{'read us/token':>15}{'write us/token':>16}{'tokens/round':>14}")
+    print(f"{'':28}{'read us/token':>15}{'write us/token':>16}{'tokens/step':>14}")
     history = History(4 * len(old))
     for start in range(0, len(old), 2000):
         history.space().add(old[start : start + 2000])

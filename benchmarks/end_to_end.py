@@ -16,7 +16,7 @@ from typing import Any
 
 from same_text import prompts
 
-from forerun.assembly import Source, build, find_model
+from forerun.assembly import FoundModel, build, find_model
 from forerun.config import Config
 from forerun.errors import ForerunError
 from forerun.llm import LLM
@@ -27,10 +27,10 @@ Answer = tuple[float, float, list[int]]
 Ask = Callable[[str, Sequence[int], int], Answer]
 
 
-def forerun_with(target: Source, draft: str, plan: dict[str, Any]) -> Ask:
+def forerun_with(target: FoundModel, draft: str, plan: dict[str, Any]) -> Ask:
     llm = LLM(build(Config(model=target.name, draft=draft, keep_prefixes=0, remember="nothing", **plan), target))
 
-    def ask(text: str, prompt: Sequence[int], tokens: int) -> Answer:
+    def ask(text: str, _prompt: Sequence[int], tokens: int) -> Answer:
         done = llm.generate(text, max_tokens=tokens, ignore_eos=True)
         return done.timings.ttft_s, done.timings.decode_s, list(done.token_ids)
 
@@ -44,7 +44,7 @@ def llama_cpp(file: Path, threads: int, lookup: bool) -> Ask:
     drafting = {"draft_model": LlamaPromptLookupDecoding(num_pred_tokens=10)} if lookup else {}
     llama = Llama(str(file), n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False, **drafting)
 
-    def ask(text: str, prompt: Sequence[int], tokens: int) -> Answer:
+    def ask(_text: str, prompt: Sequence[int], tokens: int) -> Answer:
         llama.reset()
         started = time.perf_counter()
         written: list[int] = []

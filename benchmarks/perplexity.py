@@ -19,7 +19,7 @@ from forerun.assembly import find_model
 from forerun.backends.cores import usable_cores
 from forerun.bench.peers import LlamaCpp
 from forerun.config import Config
-from forerun.core.protocols import ForwardInput, Model, Needs
+from forerun.core.model import ForwardInput, Model, Needs
 
 WINDOW, CHUNK = 1000, 250
 

@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from forerun.assembly import Source, build, find_model
+from forerun.answer import Answer
+from forerun.assembly import FoundModel, build, find_model
+from forerun.completion import Completion
 from forerun.config import Config
 from forerun.llm import LLM
 
@@ -33,19 +35,23 @@ def prompts(path: Path, limit: int) -> list[str]:
     return mixed[:limit] if limit else mixed
 
 
-def run(
-    target: Source, draft: str, asked: list[str], at_once: int, options: dict[str, Any], plan: dict[str, Any]
-) -> Any:
-    llm = LLM(build(Config(model=target.name, draft=draft, max_sequences=at_once, keep_prefixes=0, **plan), target))
+def load(target: FoundModel, draft: str, at_once: int, plan: dict[str, Any]) -> LLM:
+    """A way to draft for the target. Whoever lets go of it closes the target too."""
+    return LLM(build(Config(model=target.name, draft=draft, max_sequences=at_once, keep_prefixes=0, **plan), target))
+
+
+def run(llm: LLM, asked: list[str], at_once: int, options: dict[str, Any]) -> tuple[list[Completion], float]:
+    """The answers, and the seconds that they took."""
     # Nobody knows the answers beforehand, so what is expected back is the question.
-    expected = asked if "prediction" in draft else [None] * len(asked)
-    jobs = (
-        llm.job(prompt, prediction=text, **options | {"seed": index})
-        for index, (prompt, text) in enumerate(zip(asked, expected, strict=True))
-    )
+    predicts = "prediction" in llm.assembly.draft
     started = time.perf_counter()
-    done = list(llm.run_all(jobs, at_once))
-    return done, time.perf_counter() - started
+    answers = [
+        Answer(llm.assembly, llm.ask(text, prediction=text if predicts else None, seed=index, **options))
+        for index, text in enumerate(asked)
+    ]
+    for _ in llm.run(iter(answers), at_once):
+        pass
+    return [answer.completion() for answer in answers], time.perf_counter() - started
 
 
 def main() -> int:
@@ -71,18 +77,25 @@ def main() -> int:
     }
     target = find_model(arguments.model, Config(model=arguments.model, backend=arguments.backend))
     wrong = 0
+    loaded: dict[tuple[str, int], LLM] = {}
+
+    def once(way: tuple[str, int]) -> LLM:
+        if way not in loaded:
+            loaded[way] = load(target, *way, plan)
+        return loaded[way]
+
     for temperature in arguments.temperatures:
         options = {"max_tokens": arguments.tokens, "temperature": temperature}
-        plain, seconds = run(target, "none", asked, 1, options, plan)
+        plain, seconds = run(once(("none", 1)), asked, 1, options)
         tokens = sum(len(done.token_ids) for done in plain)
         print(f"T={temperature} none x1: {len(plain)} prompts, {tokens} tokens, {seconds:.0f} s", flush=True)
         for draft in ["none", *arguments.drafts]:
             for at_once in sorted({arguments.concurrency, *([1] if arguments.alone and draft != "none" else [])}):
-                done, seconds = run(target, draft, asked, at_once, options, plan)
+                done, seconds = run(once((draft, at_once)), asked, at_once, options)
                 different = [i for i, (a, b) in enumerate(zip(done, plain, strict=True)) if a.token_ids != b.token_ids]
                 wrong += len(different)
                 accepted = sum(one.stats.accepted for one in done)
-                steps = sum(one.stats.steps for one in done)
+                steps = sum(one.stats.spec_steps for one in done)
                 print(
                     f"T={temperature} {draft} x{at_once}: {len(different)} of {len(done)} differ {different[:5]}, "
                     f"mean acceptance length {1 + accepted / max(1, steps):.2f}, {seconds:.0f} s",

@@ -29,8 +29,8 @@ def answer(draft: str, show: bool) -> tuple[forerun.Completion, float]:
 def line(name: str, width: int, completion: forerun.Completion, seconds: float) -> str:
     """One row of the comparison."""
     speed, stats = completion.timings.tokens_per_second, completion.stats
-    length = f"mean acceptance length {stats.mean_acceptance_length:.2f}" if stats.steps else ""
-    return f"  {name:<{width}}{speed:8.1f} tokens/s {seconds:6.2f} s {stats.rounds:4} rounds  {length}".rstrip()
+    length = f"mean acceptance length {stats.mean_acceptance_length:.2f}" if stats.spec_steps else ""
+    return f"  {name:<{width}}{speed:8.1f} tokens/s {seconds:6.2f} s {stats.steps:4} steps  {length}".rstrip()
 
 
 print(f"> {QUESTION}\n")

@@ -12,4 +12,4 @@ with forerun.LLM.load(model) as llm:
 print(answer.text)
 print()
 print(f"{answer.usage.completion_tokens} tokens, {answer.timings.tokens_per_second:.1f} tokens/s")
-print(f"mean acceptance length {answer.stats.mean_acceptance_length:.2f} over {answer.stats.rounds} rounds")
+print(f"mean acceptance length {answer.stats.mean_acceptance_length:.2f} over {answer.stats.steps} steps")

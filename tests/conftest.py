@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +35,19 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
+@contextmanager
+def logging_as_it_was() -> Iterator[None]:
+    """What a server writes its log with is gone afterwards: later tests see what is logged in their own way."""
+    loggers = [logging.getLogger(name) for name in ("forerun", "uvicorn", "uvicorn.access", "uvicorn.error")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    try:
+        yield
+    finally:
+        for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+            logger.handlers, logger.propagate = handlers, propagate
+            logger.setLevel(level)
+
+
 @pytest.fixture
 def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Cli:
     """Run `forerun ARGUMENTS...` in this process; `stdin` is what it can read."""
@@ -43,7 +58,8 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
         data = stdin.encode() if isinstance(stdin, str) else stdin
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data), encoding="utf-8"))
         capsys.readouterr()
-        status = guarded(arguments)
+        with logging_as_it_was():
+            status = guarded(arguments)
         wrote = capsys.readouterr()
         return Ran(status, wrote.out, wrote.err)
 

@@ -1,7 +1,8 @@
-"""What to build, in plain values: the fields of the command line, of configuration files and of `LLM.load`."""
+"""What a user can ask for: the fields of the command line, of configuration files and of `LLM.load`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,6 +11,8 @@ from forerun.errors import UsageError, quoted, unknown
 from forerun.models.catalogue import DEFAULT_MODEL
 
 if TYPE_CHECKING:
+    from forerun.core.protocols import Controller, Drafter, Verifier
+    from forerun.drafters.plugins import Factory
     from forerun.models.progress import Progress
 
 BACKENDS = ("auto", "cpu", "reference", "toy")
@@ -25,6 +28,12 @@ _CHOICES = {
     "kv_dtype": ("fp16", "fp32"),
     "quantize": ("w8", "w4"),
 }
+# What may be handed over as an object, and what such an object has (core.protocols).
+PARTS = {
+    "draft": ("name", "needs", "open", "propose", "close"),
+    "verifier": ("name", "exact", "keyed", "verify"),
+    "controller": ("name", "nodes", "plan", "trim", "observe", "forget"),
+}
 # Whole numbers and the range of each.
 _NUMBERS = {
     "num_speculative_tokens": (0, 1024),
@@ -34,6 +43,7 @@ _NUMBERS = {
     "keep_prefixes": (0, 2**16),
     "threads": (1, 2**31),
     "context": (1, 2**31),
+    "kv_memory": (1, 2**60),
 }
 
 
@@ -42,20 +52,25 @@ class Config:
     """What to build. None stands for the default of any field. Raises UsageError for a value that nothing here knows.
 
     model: a name of the catalogue, a GGUF file, a Hugging Face folder or a hub repository.
-    draft: drafters in the language of `drafters.grammar`, or `auto`.
+    draft: drafters in the language of `drafters.grammar`, or `auto`; or a drafter, or a function that makes one for this
+        target (see `drafters.plugins`). other_drafts: more of them, which single requests may choose.
     backend: of target and draft models: `auto` is the fastest one that runs here.
-    cascade: `RULE:ALPHA`, a lossy rule (see core.mixtures) that mixes the laws of target and draft model; one for each
-        stage of `model:a<model:b`, from the target down, with commas. `plain:ALPHA` is the cascade without speculation
-        (see backends.cascade). None is lossless.
-    controller: `fixed` drafts the same number of nodes always, `goodput` what pays by measured costs, `heuristic` two
-        more after a draft that was accepted whole and one less otherwise; `auto` is `fixed` where
+    verifier: the acceptance rule, by name or as an object.
+    cascade: `RULE:ALPHA`, a lossy rule (see cascade.mixtures) that mixes the distributions of target and draft model; one
+        for each stage of `model:a<model:b`, from the target down, with commas. `plain:ALPHA` is the cascade without
+        speculation (see cascade.model). None is lossless.
+    controller: by name or as an object: `fixed` drafts the same number of nodes always, `goodput` what pays by measured
+        costs, `heuristic` two more after a draft that was accepted whole and one less otherwise; `auto` is `fixed` where
         num_speculative_tokens or a cascade is given, else `goodput`.
-    num_speculative_tokens: nodes drafted a round, at most; None is the controller's own choice.
+    num_speculative_tokens: nodes drafted a step, at most; None is the controller's own choice.
     prompt_lookup_min, prompt_lookup_max: shortest and longest n-gram of `ngram`.
     max_sequences: requests that run at once. keep_prefixes: ended texts whose KV is kept for the next turn.
+    prefill_slowdown: how many times as long a step may take, by measured costs, when a prompt is read beside texts that are
+        being written; None reads as much as at any other time.
     threads: None is as many as there are cores to use; more than these are never started.
     context: most tokens of a text; None is the model's own.
     kv_dtype, quantize: of the cpu backend, see `backends.cpu.options`.
+    kv_memory: bytes that keys and values of target and draft models may take together; None is most of what is free.
     memory: a file of earlier texts for `suffix` to draft from (`forerun memory build`), read, and written if `remember`
         says so.
     remember: what is kept for later runs: `nothing`; `matrix`, of `recycling`, which holds no text; or `texts` too, of
@@ -63,19 +78,22 @@ class Config:
     """
 
     model: str = DEFAULT_MODEL
-    draft: str = "auto"
+    draft: str | Drafter | Factory = "auto"
+    other_drafts: Sequence[str] = ()
     backend: str = "auto"
-    verifier: str = "keyed"
+    verifier: str | Verifier = "keyed"
     cascade: str | None = None
-    controller: str = "auto"
+    controller: str | Controller = "auto"
     num_speculative_tokens: int | None = None
     prompt_lookup_min: int = 1
     prompt_lookup_max: int = 4
     max_sequences: int = 8
     keep_prefixes: int = 1
+    prefill_slowdown: float | None = None
     threads: int | None = None
     context: int | None = None
     kv_dtype: Literal["fp16", "fp32"] = "fp16"
+    kv_memory: int | None = None
     quantize: Literal["w8", "w4"] | None = None
     memory: Path | None = None
     remember: str = "matrix"
@@ -116,6 +134,22 @@ def _checked(name: str, value: Any) -> Any:
             wanted = f"at least {least}" if value < least else f"at most {most}"
             raise UsageError(f"{name} is {quoted(value)}; it must be {wanted}.")
         return value
+    if name == "prefill_slowdown":
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 1:
+            raise UsageError(f"{name} is {quoted(value)}; it must be a number above 1.")
+        return float(value)
+    if name in PARTS and not isinstance(value, str):
+        # A class is not one of its objects; for a draft it may be what makes one.
+        missing = [part for part in PARTS[name] if isinstance(value, type) or not hasattr(value, part)]
+        if missing and not (name == "draft" and callable(value)):
+            raise UsageError(
+                f"{name} is {quoted(value)}; it must be a name, or an object with {', '.join(PARTS[name])}."
+            )
+        return value
+    if name == "other_drafts":
+        if isinstance(value, str) or not all(isinstance(draft, str) for draft in value):
+            raise UsageError(f"other_drafts is {quoted(value)}; it must be a list of drafts.")
+        return tuple(value)
     if name == "memory" and isinstance(value, str | Path):
         return Path(value)
     if name == "model" and isinstance(value, Path):

@@ -25,8 +25,9 @@ from typing import Any, Final
 # Characters of a message at most; what is cut is in the middle, since advice stands at the end.
 LONGEST: Final = 2000
 
+
 # The most characters of a value that a message quotes.
-_QUOTED = 80
+_QUOTED: Final = 80
 
 
 def quoted(value: Any) -> str:

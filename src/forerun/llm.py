@@ -1,147 +1,77 @@
-"""A model that writes: `LLM.load`, then `generate`, `stream` or `generate_all`.
+"""A model that writes: `LLM.load`, then `generate`, `stream` or `generate_all`, or the same with `await`.
 
     llm = forerun.LLM.load("smollm2-135m")
     print(llm.generate("Why is the sky blue?", max_tokens=64).text)
 
-One generator of rounds serves all three. An LLM is used from one thread at a time.
+The model runs on a thread of its own (engine.worker), so one LLM may be used from several threads and tasks at once; their
+requests share its passes.
 """
 
 from __future__ import annotations
 
-import secrets
+import asyncio
 import time
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Generator, Iterable, Iterator, Sequence
 from dataclasses import fields
+from pathlib import Path
+from queue import SimpleQueue
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
+from forerun.answer import Answer, Asked, Stream, refused
+from forerun.asking import AskOptions, Message, Prompt, asked, encode
 from forerun.assembly import Assembly, build
-from forerun.completion import Chunk, Completion, Timings, Usage
+from forerun.completion import Chunk, Completion
 from forerun.config import Config
-from forerun.core.request import Request
-from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult
-from forerun.errors import PromptError, SamplingError, UsageError, quoted, unknown
-from forerun.text.chat import prompt_ids
-from forerun.text.stream import TextStream
+from forerun.engine.worker import Ticket, Worker
+from forerun.errors import PromptError, UsageError, quoted, unknown
 
-Message = Mapping[str, Any]
-Prompt = str | Sequence[Message] | Sequence[int]
+if TYPE_CHECKING:
+    from forerun.core.protocols import Controller, Drafter, Verifier
+    from forerun.drafters.plugins import Factory
+    from forerun.models.progress import Progress
 
-
-class Job:
-    """One request on its way: the tokens, the text made of them, the clock, and the trace where one was asked for."""
-
-    def __init__(self, assembly: Assembly, request: Request, text: TextStream, load_s: float, trace: bool) -> None:
-        self.request = request
-        self._assembly = assembly
-        self._text = text
-        self._load_s = load_s
-        self._rounds: list[dict[str, Any]] | None = [] if trace else None
-        self._asked = time.perf_counter()
-        self._first: float | None = None
-        self._first_tokens = 0
-        self._prompt_read = 0
-        self._last = self._asked
-
-    def observe(self, result: StepResult) -> Chunk:
-        """Take in one round of this request."""
-        self._last = time.perf_counter()
-        if self._first is None:
-            self._prompt_read += len(result.input_tokens)
-        if result.tokens and self._first is None:
-            self._first, self._first_tokens = self._last, len(result.tokens)
-        if self._rounds is not None:
-            self._rounds.append(result.trace())
-        if self.request.finished:
-            self._text.finish()
-        pieces = self._text.take()
-        return Chunk(
-            text="".join(pieces),
-            token_ids=result.tokens,
-            accepted=tuple(result.accepted_flags()),
-            pieces=tuple(pieces),
-            prompt_tokens=len(self.request.prompt),
-            prompt_tokens_read=self._prompt_read,
-        )
-
-    def completion(self) -> Completion:
-        """The answer so far; `finish_reason` is `abort` for one that was not ended by the model or a limit."""
-        request, assembly = self.request, self._assembly
-        self._text.finish()
-        return Completion(
-            text=self._text.text,
-            token_ids=request.output,
-            finish_reason=request.finish_reason or "abort",
-            usage=Usage(len(request.prompt), request.generated),
-            model=assembly.model,
-            draft=assembly.draft,
-            verifier=assembly.verifier,
-            backend=assembly.backend,
-            seed=request.seed,
-            timings=self._timings(),
-            stats=request.stats,
-            logprobs=request.logprobs if request.sampling.logprobs is not None else None,
-            rounds=self._rounds,
-            error=None if request.error is None else str(request.error),
-            lossy=assembly.lossy,
-        )
-
-    def _timings(self) -> Timings:
-        first = self._last if self._first is None else self._first
-        decode = self._last - first
-        later = self.request.generated - self._first_tokens
-        whole = self.request.generated / max(self._last - self._asked, 1e-9)
-        stats = self.request.stats
-        return Timings(
-            load_s=self._load_s,
-            ttft_s=first - self._asked,
-            decode_s=decode,
-            tokens_per_second=later / decode if later and decode > 0 else whole,
-            prompt_tokens_per_second=self._prompt_read / max(first - self._asked, 1e-9),
-            draft_s=stats.draft_s,
-            verify_s=stats.verify_s,
-            other_s=stats.other_s,
-        )
+__all__ = ["LLM", "Message", "Prompt", "Stream"]
 
 
-def _completed(job: Job | Completion) -> Completion | None:
-    """The completion, once there is one."""
-    if isinstance(job, Completion):
-        return job
-    return job.completion() if job.request.finished else None
+class LoadOptions(TypedDict, total=False):
+    """The fields of `config.Config` beside the model; None is the default of any of them."""
 
-
-class Stream(Iterator[Chunk]):
-    """Chunks of one answer as they are made. `completion` is the answer so far, at any time, also after Ctrl-C."""
-
-    def __init__(self, llm: LLM, job: Job) -> None:
-        self._job = job
-        self._chunks = llm.run(iter([job]), 1)
-
-    def __next__(self) -> Chunk:
-        return next(self._chunks)[1]
-
-    @property
-    def completion(self) -> Completion:
-        return self._job.completion()
-
-    def close(self) -> None:
-        """Stop writing; the model can be used again at once."""
-        self._chunks.close()
+    draft: str | Drafter | Factory | None
+    other_drafts: Sequence[str] | None
+    backend: str | None
+    verifier: str | Verifier | None
+    cascade: str | None
+    controller: str | Controller | None
+    num_speculative_tokens: int | None
+    prompt_lookup_min: int | None
+    prompt_lookup_max: int | None
+    max_sequences: int | None
+    keep_prefixes: int | None
+    prefill_slowdown: float | None
+    threads: int | None
+    context: int | None
+    kv_dtype: Literal["fp16", "fp32"] | None
+    kv_memory: int | None
+    quantize: Literal["w8", "w4"] | None
+    memory: str | Path | None
+    remember: str | None
+    progress: Progress | None
 
 
 class LLM:
-    """A target with its drafter, verifier and controller, ready to write."""
+    """A target with its drafters, verifiers and controller, ready to write."""
 
     def __init__(self, assembly: Assembly, load_s: float = 0.0) -> None:
         self.assembly = assembly
-        self._load_s = load_s
+        self.worker = Worker(assembly.engine)
+        self.load_s = load_s
 
     @classmethod
-    def load(cls, model: str | None = None, **options: Any) -> Self:
-        """Build from names; see `config.Config` for the options (draft, backend, verifier, ...).
+    def load(cls, model: str | Path | None = None, **options: Unpack[LoadOptions]) -> Self:
+        """Build from names; see `config.Config` for the options.
 
         Raises UsageError, ModelError, CompositionError or FetchError, each saying what to do.
         """
@@ -149,172 +79,122 @@ class LLM:
         known = [field.name for field in fields(Config)]
         if wrong := sorted(options.keys() - set(known)):
             raise unknown("option", wrong[0], known)
-        config = Config(**options) if model is None else Config(model=model, **options)
-        return cls(build(config), time.perf_counter() - started)
+        given: dict[str, Any] = dict(options) if model is None else {"model": model, **options}
+        return cls(build(Config(**given)), time.perf_counter() - started)
 
-    def generate(self, prompt: Prompt, **options: Any) -> Completion:
-        """Answer one prompt: a string, a list of chat messages, or a list of token ids, which are read as they are.
+    def generate(self, prompt: Prompt, **options: Unpack[AskOptions]) -> Completion:
+        """Answer one prompt: text, a list of chat messages, or a list of token ids, which are read as they are.
 
-        options: see `job`. Raises PromptError or SamplingError; a broken model raises BackendError.
+        Raises PromptError, SamplingError or UsageError; a broken model raises BackendError.
         """
         stream = self.stream(prompt, **options)
-        for _ in stream:
-            pass
-        error = stream._job.request.error
-        if error is not None:
-            raise error
-        return stream.completion
+        try:
+            stream.answer.finished.wait()
+        finally:
+            stream.close()
+        return _done(stream.answer)
 
-    def stream(self, prompt: Prompt, **options: Any) -> Stream:
+    def stream(self, prompt: Prompt, **options: Unpack[AskOptions]) -> Stream:
         """The same, as chunks while the text is being written."""
-        return Stream(self, self.job(prompt, **options))
+        return self.open_stream(self.ask(prompt, **options))
 
-    def chat(self, messages: Sequence[Message], **sampling: Any) -> Completion:
+    def open_stream(self, request: Asked) -> Stream:
+        """Start a request that was checked before."""
+        return Stream(self.worker, self.assembly, request, self.load_s)
+
+    def chat(self, messages: Sequence[Message], **options: Unpack[AskOptions]) -> Completion:
         """Answer a conversation. Turn by turn, only what is new is read."""
-        return self.generate(messages, **sampling)
+        return self.generate(messages, **options)
+
+    async def generate_async(self, prompt: Prompt, **options: Unpack[AskOptions]) -> Completion:
+        """`generate` for tasks of an event loop. A cancelled task ends its answer."""
+        stream = self.stream_async(prompt, **options)
+        async for _ in stream:
+            pass
+        return _done(stream.answer)
+
+    def stream_async(self, prompt: Prompt, **options: Unpack[AskOptions]) -> AsyncStream:
+        """`stream` for tasks of an event loop."""
+        return AsyncStream(self.worker, self.assembly, self.ask(prompt, **options), self.load_s)
 
     def generate_all(
-        self, prompts: Iterable[Prompt], *, concurrency: int | None = None, **options: Any
+        self, prompts: Iterable[Prompt], *, concurrency: int | None = None, **options: Unpack[AskOptions]
     ) -> Iterator[Completion]:
         """Answer many prompts, several at a time, in order, each as soon as it and those before it are done.
 
-        concurrency: at most how many at once (default: as many as the engine runs). options: see `job`. A prompt that
-        cannot be asked, or a request that fails alone, yields a completion with finish reason `error`, and the others go
-        on. Raises SamplingError for options that no prompt could be asked with.
+        concurrency: at most how many at once (default: as many as the engine runs).
+
+        A prompt that cannot be asked, or a request that fails alone, yields a completion with finish reason `error`, and
+        the others go on. Raises SamplingError for options that no prompt could be asked with, UsageError for a constraint,
+        which can follow one text only.
         """
-
-        if isinstance(prompts, str):
-            raise PromptError("generate_all takes many prompts, and this is one text; put it into a list.")
-
-        def asked(prompt: Prompt) -> Job | Completion:
-            try:
-                return self.job(prompt, **options)
-            except PromptError as error:
-                return self._refused(error)
-
-        yield from self.run_all(map(asked, prompts), concurrency)
-
-    def run_all(self, jobs: Iterator[Job | Completion], concurrency: int | None = None) -> Iterator[Completion]:
-        """Run prepared jobs, in order; what is a completion already takes its turn among them. See `generate_all`."""
         most = self.assembly.max_sequences if concurrency is None else concurrency
         if not isinstance(most, int) or most < 1:
             raise UsageError(f"concurrency is {quoted(most)}; it must be a whole number, at least 1.")
-        order: deque[Job | Completion] = deque()
+        if isinstance(prompts, str):
+            raise PromptError("generate_all takes many prompts, and this is one text; put it into a list.")
+        if options.get("constraint") is not None:
+            raise UsageError("a constraint follows one text only; ask each prompt with one of its own (generate).")
+        order: deque[Answer | Completion] = deque()
 
-        def remembered() -> Iterator[Job]:
-            for job in jobs:
-                order.append(job)
-                if isinstance(job, Job):
-                    yield job
+        def requests() -> Iterator[Answer]:
+            for prompt in prompts:
+                try:
+                    request = self.ask(prompt, **options)
+                except PromptError as error:
+                    order.append(refused(self.assembly, error=str(error)))
+                    continue
+                answer = Answer(self.assembly, request, self.load_s)
+                order.append(answer)
+                yield answer
 
-        for _ in self.run(remembered(), most):
+        for _ in self.run(requests(), most):
             while order and (done := _completed(order[0])) is not None:
                 order.popleft()
                 yield done
         for left in order:
-            yield left.completion() if isinstance(left, Job) else left
+            yield left.completion() if isinstance(left, Answer) else left
 
-    def _refused(self, error: PromptError) -> Completion:
-        """The completion of a prompt that cannot be asked."""
-        parts = self.assembly
-        return Completion(
-            text="",
-            token_ids=[],
-            finish_reason="error",
-            usage=Usage(0, 0),
-            model=parts.model,
-            draft=parts.draft,
-            verifier=parts.verifier,
-            backend=parts.backend,
-            seed=0,
-            error=str(error),
-            lossy=parts.lossy,
-        )
+    def ask(self, prompt: Prompt, **options: Unpack[AskOptions]) -> Asked:
+        """Check a prompt and its options and make them ready to run. Nothing is computed yet.
 
-    def job(
-        self,
-        prompt: Prompt,
-        *,
-        system: str | None = None,
-        raw: bool = False,
-        special: bool = False,
-        trace: bool = False,
-        prediction: str | None = None,
-        **sampling: Any,
-    ) -> Job:
-        """Check a prompt and its parameters and make it ready to run. Nothing is computed yet.
-
-        system: a system message in front. raw: feed the string as it is, without the chat template. special: the strings
-        of control tokens in the prompt are these tokens. trace: note what each round drafted and kept. prediction: text
-        that the answer is expected to be like, for the drafter of that name; it changes no answer. sampling: see
-        `Sampling`. Raises PromptError or SamplingError.
+        Raises PromptError, SamplingError or UsageError.
         """
-        if wrong := sorted(set(sampling) - set(Sampling.names())):
-            raise SamplingError(f"unknown parameter {wrong[0]!r}; known: {', '.join(Sampling.names())}.")
-        chosen = Sampling(**sampling)
-        for name, ids in (("logit_bias", chosen.logit_bias), ("stop_token_ids", chosen.stop_token_ids)):
-            self._check_ids(name, ids, SamplingError)
-        tokens = self.encode(prompt, system=system, raw=raw, special=special)
-        ends = frozenset(chosen.stop_token_ids)
-        if not chosen.ignore_eos:
-            ends |= frozenset(self.assembly.tokenizer.eos_ids)
-        text = TextStream(self.assembly.tokenizer, chosen.stop, ends)
-        seed = secrets.randbits(53) if chosen.seed is None else chosen.seed
-        if prediction is not None and not isinstance(prediction, str):
-            raise PromptError(f"the prediction is {type(prediction).__name__}; give the text that is expected back.")
-        if prediction is not None and not self.assembly.predicts:
-            raise PromptError(
-                f"the draft {self.assembly.draft} looks at no prediction; add the drafter of that name (such as "
-                "prediction+suffix), or leave the prediction out."
-            )
-        expected = self.assembly.tokenizer.encode(prediction, add_bos=False) if prediction else ()
-        request = Request(tokens, chosen, seed=seed, stop_ids=ends, watcher=text, prediction=expected)
-        self.assembly.engine.check(request)
-        return Job(self.assembly, request, text, self._load_s, trace)
+        return asked(self.assembly, prompt, **options)
 
     def encode(
         self, prompt: Prompt, *, system: str | None = None, raw: bool = False, special: bool = False
     ) -> list[int]:
-        """Token ids of a prompt as the model will read it; see `job`. Raises PromptError."""
-        tokenizer, template = self.assembly.tokenizer, self.assembly.template
-        if raw and system is not None:
-            raise PromptError("raw text has no place for a system message; leave one of the two out.")
-        if isinstance(prompt, str):
-            if raw and not prompt and tokenizer.bos_id is not None:
-                return [tokenizer.bos_id]
-            if not (prompt if raw else prompt.strip()):
-                raise PromptError("the prompt is empty; give some text.")
-            if raw or (template is None and system is None):
-                return tokenizer.encode(prompt, special=special)
-            return self.encode([{"role": "user", "content": prompt}], system=system, special=special)
-        if not isinstance(prompt, Sequence) or isinstance(prompt, bytes | bytearray):
-            raise PromptError(f"the prompt is {quoted(prompt)}; give text, chat messages or token ids.")
-        if prompt and all(isinstance(token, int) and not isinstance(token, bool) for token in prompt):
-            if system is not None:
-                raise PromptError(
-                    "token ids are read as they are, so there is no place for a system message; leave it out."
-                )
-            self._check_ids("the prompt", cast("Sequence[int]", prompt), PromptError)
-            return list(cast("Sequence[int]", prompt))
-        if raw:
-            raise PromptError("raw takes text or token ids, not chat messages; leave raw out or join them yourself.")
-        messages = list(cast("Sequence[Message]", prompt))
-        if system is not None:
-            messages.insert(0, {"role": "system", "content": system})
-        return prompt_ids(tokenizer, messages, template=template, special=special)
+        """Token ids of a prompt as the model will read it. Raises PromptError."""
+        return encode(self.assembly, prompt, system=system, raw=raw, special=special)
 
-    def _check_ids(self, where: str, ids: Iterable[int], wrong: type[UsageError]) -> None:
-        """Raise `wrong` for ids that are no tokens of this model."""
-        size = self.assembly.tokenizer.vocab_size
-        for token in ids:
-            if not 0 <= token < size:
-                raise wrong(
-                    f"{where} has the token id {quoted(token)}; {self.assembly.model} has ids from 0 to {size - 1}."
-                )
+    def run(self, answers: Iterator[Answer | None], concurrency: int) -> Generator[tuple[Answer, Chunk], None, None]:
+        """Steps until all answers have ended: each answer's chunk after each of its steps.
+
+        answers: asked for the next one whenever there is room; None says that none is ready before a running one has ended
+        (the next turn of a conversation). Leaving early (an exception, a closed generator) ends what still runs.
+        """
+        chunks: SimpleQueue[tuple[Answer, Chunk, bool]] = SimpleQueue()
+        running: dict[Answer, Ticket] = {}
+        try:
+            while True:
+                while len(running) < concurrency and (answer := next(answers, None)) is not None:
+                    running[answer] = self._submit(answer, chunks)
+                if not running:
+                    return
+                answer, chunk, last = chunks.get()
+                if last:
+                    del running[answer]
+                yield answer, chunk
+        finally:
+            for ticket in running.values():
+                ticket.cancel()
+            for answer in running:
+                answer.finished.wait()
 
     def close(self) -> None:
-        """Release the models."""
-        self.assembly.engine.close()
+        """Release the models. Answers that are being written end."""
+        self.worker.close()
 
     def __enter__(self) -> Self:
         return self
@@ -324,25 +204,71 @@ class LLM:
     ) -> None:
         self.close()
 
-    def run(self, jobs: Iterator[Job | None], concurrency: int) -> Generator[tuple[Job, Chunk], None, None]:
-        """Rounds until all jobs have ended: each job's chunk after each of its rounds.
+    def _submit(self, answer: Answer, chunks: SimpleQueue[tuple[Answer, Chunk, bool]]) -> Ticket:
+        def take(result: StepResult) -> None:
+            chunk = Chunk("")
+            try:
+                chunk = answer.observe(result)
+            finally:
+                chunks.put((answer, chunk, answer.finished.is_set()))
 
-        jobs: asked for the next one whenever there is room; None says that none is ready before a running one has ended
-        (the next turn of a conversation). Leaving early (an exception, a closed generator) aborts what still runs.
-        """
-        engine = self.assembly.engine
-        running: dict[int, Job] = {}
+        return self.worker.submit(answer.request, take, answer.text, answer.constraint)
+
+
+class AsyncStream(AsyncIterator[Chunk]):
+    """Chunks of one answer as they are made, for tasks of an event loop."""
+
+    def __init__(self, worker: Worker, assembly: Assembly, request: Asked, load_s: float) -> None:
+        self.answer = answer = Answer(assembly, request, load_s)
+        self._worker = worker  # which ends when nobody holds it
+        self._chunks: asyncio.Queue[Chunk | None] = asyncio.Queue()
+        loop, put = asyncio.get_running_loop(), self._chunks.put_nowait
+
+        # Holds no reference to the stream, so that one which is forgotten can end its answer.
+        def take(result: StepResult) -> None:
+            try:
+                loop.call_soon_threadsafe(put, answer.observe(result))
+            finally:
+                if answer.finished.is_set():
+                    loop.call_soon_threadsafe(put, None)
+
+        self._ticket = worker.submit(request.request, take, request.text, request.constraint)
+
+    async def __anext__(self) -> Chunk:
         try:
-            while True:
-                while len(running) < concurrency and (job := next(jobs, None)) is not None:
-                    running[id(job.request)] = job
-                    engine.add(job.request)
-                if not running:
-                    return
-                for result in engine.step():
-                    job = running[id(result.request)]
-                    yield job, job.observe(result)
-                running = {key: job for key, job in running.items() if not job.request.finished}
-        finally:
-            for job in running.values():
-                engine.abort(job.request)
+            chunk = await self._chunks.get()
+        except asyncio.CancelledError:
+            self.close()
+            raise
+        if chunk is None:
+            self._chunks.put_nowait(None)  # so that asking again ends at once too
+            raise StopAsyncIteration
+        return chunk
+
+    @property
+    def completion(self) -> Completion:
+        """The answer so far."""
+        return self.answer.completion()
+
+    def close(self) -> None:
+        """End the answer; its place is free within a step."""
+        if not self.answer.finished.is_set():
+            self._ticket.cancel()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_ticket"):
+            self.close()
+
+
+def _completed(answer: Answer | Completion) -> Completion | None:
+    """The completion, once there is one."""
+    if isinstance(answer, Completion):
+        return answer
+    return answer.completion() if answer.finished.is_set() else None
+
+
+def _done(answer: Answer) -> Completion:
+    """The completion of an answer that has ended. Raises what ended it."""
+    if answer.error is not None:
+        raise answer.error
+    return answer.completion()

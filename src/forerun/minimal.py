@@ -1,7 +1,7 @@
 """All of speculative decoding in plain numpy: a text to learn from, and an oracle for the tests.
 
-A *model* here is a function from tokens to the law of the next one, an array of probabilities `[vocab]`. The target's
-law is p, the drafter's q. Everything forerun does elsewhere is this page with trees, batches and a KV cache.
+A *model* here is a function from tokens to the distribution of the next one, an array of probabilities `[vocab]`. The target's
+is p, the drafter's q. Everything forerun does elsewhere is this page with trees, batches and a KV cache.
 
     python -m forerun.minimal
 """
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Law = NDArray[Any]
-Model = Callable[[Sequence[int]], Law]
+Probs = NDArray[Any]
+Model = Callable[[Sequence[int]], Probs]
 
 
-class Dice:
+class Rng:
     """Randomness. Tests replace it by one that goes through every result."""
 
     def __init__(self, seed: int) -> None:
@@ -28,7 +28,7 @@ class Dice:
         """True with the given probability."""
         return bool(self._rng.random() < probability)
 
-    def sample(self, weights: Law) -> int:
+    def sample(self, weights: Probs) -> int:
         """A token, with probability proportional to its weight."""
         ends = np.cumsum(weights)
         return int(np.searchsorted(ends, self._rng.random() * ends[-1], side="right"))
@@ -37,60 +37,60 @@ class Dice:
 # Plain decoding: ask the target, draw, append. One pass of the target per token.
 
 
-def plain(target: Model, tokens: list[int], count: int, dice: Dice) -> list[int]:
+def plain(target: Model, tokens: list[int], count: int, rng: Rng) -> list[int]:
     for _ in range(count):
-        tokens = [*tokens, dice.sample(target(tokens))]
+        tokens = [*tokens, rng.sample(target(tokens))]
     return tokens
 
 
 # Speculative decoding: a cheap drafter runs ahead, then the target looks at all its tokens in one pass. (Here it is
-# called once per position; a transformer gives all these laws at once, and that is the whole gain.)
+# called once per position; a transformer gives all these distributions at once, and that is the whole gain.)
 
 
 def speculative(
-    target: Model, drafter: Model, tokens: list[int], count: int, ahead: int, dice: Dice
+    target: Model, drafter: Model, tokens: list[int], count: int, ahead: int, rng: Rng
 ) -> tuple[list[int], int]:
-    """At least `count` more tokens, with the law that `plain` gives them, and how many passes of the target it took."""
+    """At least `count` more tokens, distributed as those of `plain`, and how many passes of the target it took."""
     wanted, passes = len(tokens) + count, 0
     while len(tokens) < wanted:
-        tokens = verify(target, tokens, draft(drafter, tokens, ahead, dice), dice)
+        tokens = verify(target, tokens, draft(drafter, tokens, ahead, rng), rng)
         passes += 1
     return tokens, passes
 
 
-def draft(drafter: Model, tokens: list[int], ahead: int, dice: Dice) -> list[tuple[int, Law]]:
-    """The drafter's next tokens, each with the law q from which it was drawn."""
-    drafted: list[tuple[int, Law]] = []
+def draft(drafter: Model, tokens: list[int], ahead: int, rng: Rng) -> list[tuple[int, Probs]]:
+    """The drafter's next tokens, each with the distribution q from which it was drawn."""
+    drafted: list[tuple[int, Probs]] = []
     for _ in range(ahead):
         q = drafter([*tokens, *(token for token, _ in drafted)])
-        drafted.append((dice.sample(q), q))
+        drafted.append((rng.sample(q), q))
     return drafted
 
 
-def verify(target: Model, tokens: list[int], drafted: list[tuple[int, Law]], dice: Dice) -> list[int]:
+def verify(target: Model, tokens: list[int], drafted: list[tuple[int, Probs]], rng: Rng) -> list[int]:
     """Keep a drafted x with probability min(1, p / q). At the first refusal draw from what q lacked, (p - q)+, and stop.
 
-    Why the result has the law p: x is drafted and kept with probability q min(1, p / q) = min(p, q). Refusals happen
+    Why the result has the distribution p: x is drafted and kept with probability q min(1, p / q) = min(p, q). Refusals happen
     with probability sum (p - q)+ and then add exactly (p - q)+. Together min(p, q) + (p - q)+ = p.
     """
     for token, q in drafted:
         p = target(tokens)
-        if not dice.accept(min(1, p[token] / q[token])):
-            return [*tokens, dice.sample(np.maximum(p - q, 0))]
+        if not rng.accept(min(1, p[token] / q[token])):
+            return [*tokens, rng.sample(np.maximum(p - q, 0))]
         tokens = [*tokens, token]
-    # All kept: the pass has also given the law after the last drafted token, so one more comes for free.
-    return [*tokens, dice.sample(target(tokens))]
+    # All kept: the pass has also given the distribution after the last drafted token, so one more comes for free.
+    return [*tokens, rng.sample(target(tokens))]
 
 
 # The keyed way: all noise is a function of the seed and the position. A draw is argmax(log p + Gumbel noise), which has
-# the law p. The target then has *one* token for each position, whoever asks: plain decoding, or a verifier earlier. So
+# the distribution p. The target then has *one* token for each position, whoever asks: plain decoding, or a verifier earlier. So
 # a draft can only change how many passes it takes, never the text; and a drafter that uses the same noise often agrees.
 
 
-def choose(law: Law, seed: int, position: int) -> int:
-    noise = np.random.default_rng((seed, position)).gumbel(size=len(law))
+def choose(probs: Probs, seed: int, position: int) -> int:
+    noise = np.random.default_rng((seed, position)).gumbel(size=len(probs))
     with np.errstate(divide="ignore"):
-        return int(np.argmax(np.log(law) + noise))
+        return int(np.argmax(np.log(probs) + noise))
 
 
 def keyed_plain(target: Model, tokens: list[int], count: int, seed: int) -> list[int]:
@@ -124,9 +124,9 @@ def keyed_verify(target: Model, tokens: list[int], drafted: Sequence[int], seed:
 def _demo() -> None:
     p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.5, 0.3])
     count, ahead = 5_000, 4
-    text, passes = speculative(lambda tokens: p, lambda tokens: q, [0], count, ahead, Dice(0))
+    text, passes = speculative(lambda tokens: p, lambda tokens: q, [0], count, ahead, Rng(0))
     share = np.bincount(text[1:], minlength=3) / (len(text) - 1)
-    print(f"target's law  {p}\nspeculative   {share.round(3)}  {(len(text) - 1) / passes:.2f} tokens per pass")
+    print(f"target's p    {p}\nspeculative   {share.round(3)}  {(len(text) - 1) / passes:.2f} tokens per pass")
     same = keyed_plain(lambda tokens: p, [0], count, seed=0)
     text, passes = keyed_speculative(lambda tokens: p, lambda tokens: q, [0], count, ahead, seed=0)
     share = np.bincount(text[1:], minlength=3) / count

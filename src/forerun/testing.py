@@ -3,7 +3,7 @@
     from forerun.testing import check_drafter, target
     check_drafter(lambda: MyDrafter(target().info))
 
-Safety (budget, vocabulary, tree, q), independence and repeatability of sessions, whatever rounds they observe; and
+Safety (number of nodes, vocabulary, tree, q), independence and repeatability of sessions, whatever steps they observe; and
 through the real engine the same text as plain decoding. Everything runs on a toy target of VOCAB tokens in milliseconds.
 
 `CHECKS` has them one by one, to parametrize a test with: each takes a function that makes a fresh drafter for `target()`
@@ -21,16 +21,18 @@ import numpy as np
 from forerun.backends.toy import ToyModel, random_logits, text_logits
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import KV, Drafter, DraftSession, ForwardInput, Verifier
+from forerun.core.model import KV, ForwardInput
+from forerun.core.protocols import Drafter, DraftRequest, DraftSession, Verifier
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult, Verdict
+from forerun.core.transcript import Transcript
 from forerun.drafters.none import NoneDrafter
-from forerun.engine import Engine
+from forerun.engine import Engine, Method
 from forerun.verifiers.keyed import Keyed
 from forerun.verifiers.rejection import Rejection
 
-__all__ = ["CHECKS", "CONTEXT", "TEXT", "VOCAB", "Round", "check_drafter", "target"]
+__all__ = ["CHECKS", "CONTEXT", "TEXT", "VOCAB", "Steps", "check_drafter", "draft_of", "target"]
 
 Make = Callable[[], Drafter]
 Check = Callable[[Make], None]
@@ -47,8 +49,8 @@ _PROMPTS = [TEXT[:10], TEXT[3:31], [5], TEXT[2:14]]
 
 def target(seed: int = 5) -> ToyModel:
     """A target that babbles in the manner of TEXT, with an order-2 random tilt."""
-    babble, tilt = text_logits(TEXT, VOCAB, 2), random_logits(VOCAB, seed, 1.5)
-    return ToyModel(VOCAB, 2, lambda path: babble(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
+    manner, tilt = text_logits(TEXT, VOCAB, 2), random_logits(VOCAB, seed, 1.5)
+    return ToyModel(VOCAB, 2, lambda path: manner(path) * 0.5 + tilt(path), context=CONTEXT, name="target")
 
 
 def check_drafter(make: Make) -> None:
@@ -60,24 +62,35 @@ def check_drafter(make: Make) -> None:
             raise AssertionError(f"{name}: {error}") from error
 
 
-class Round:
-    """One request on the toy target, driven by hand so that any acceptance can be input_tokens."""
+def draft_of(
+    drafter: Drafter, session: DraftSession, nodes: int, path: Sequence[int] = (), kv: KV | None = None
+) -> Draft:
+    """One draft for one text."""
+    return drafter.propose([DraftRequest(session, nodes, path=tuple(path), kv=kv)])[0]
 
-    def __init__(self, drafter: Drafter, request: Request, model: ToyModel) -> None:
-        self.drafter, self.request, self.model = drafter, request, model
+
+class Steps:
+    """One text on the toy target, driven by hand so that any acceptance can be forced."""
+
+    def __init__(self, drafter: Drafter, transcript: Transcript, model: ToyModel) -> None:
+        self.drafter, self.transcript, self.model = drafter, transcript, model
         self.kv: KV = model.open()
-        self.session: DraftSession = drafter.open(request)
+        self.session: DraftSession = drafter.open(transcript)
 
     def read(self, count: int) -> None:
         """A chunk in the middle of the prompt: nothing is drafted, nothing is said."""
-        input_tokens = tuple(self.request.tokens[self.kv.length : self.kv.length + count])
+        input_tokens = tuple(self.transcript.tokens[self.kv.length : self.kv.length + count])
         with self.model.forward([ForwardInput(self.kv, input_tokens, logits=False)]) as output:
             output.commit(0, ())
-            self.session.observe(StepResult(self.request, input_tokens, decoded=False))
+            self.session.observe(StepResult(self.transcript, input_tokens, decoded=False))
+
+    def draft(self, nodes: int) -> Draft:
+        """What the drafter proposes now."""
+        return draft_of(self.drafter, self.session, nodes)
 
     def settle(self, draft: Draft, accept: Callable[[Draft], Sequence[int]], bonus: int | None = None) -> None:
         """Commit the path that `accept` picks and a bonus (the target's greedy choice by default)."""
-        input_tokens = tuple(self.request.tokens[self.kv.length :])
+        input_tokens = tuple(self.transcript.tokens[self.kv.length :])
         with self.model.forward([ForwardInput(self.kv, input_tokens, draft)], self.drafter.needs) as output:
             rows = output.logits(0)
             path = tuple(accept(draft))
@@ -85,16 +98,18 @@ class Round:
             added = int(np.argmax(last)) if bonus is None else bonus
             tokens = (*(draft.tokens[node] for node in path), added)
             for token in tokens:
-                self.request.append(token, 10**6)
+                self.transcript.add(token)
             output.commit(0, path)
             hidden = {layer: output.hidden(0, layer) for layer in self.drafter.needs.hidden}
             verdict = Verdict(path, added)
             self.session.observe(
-                StepResult(self.request, input_tokens, draft, path, tokens, rows=rows, hidden=hidden, verdict=verdict)
+                StepResult(
+                    self.transcript, input_tokens, draft, path, tokens, rows=rows, hidden=hidden, verdict=verdict
+                )
             )
 
 
-def nothing(draft: Draft) -> Sequence[int]:
+def nothing(_draft: Draft) -> Sequence[int]:
     """Accept no node."""
     return ()
 
@@ -110,13 +125,13 @@ def some(draft: Draft) -> Sequence[int]:
     return path[: len(path) // 2]
 
 
-def check_draft(draft: Draft, request: Request, budget: int) -> None:
+def check_draft(draft: Draft, transcript: Transcript, nodes: int) -> None:
     """The promises a draft keeps by itself."""
-    _holds(len(draft) <= budget, f"{len(draft)} nodes were drafted, and the budget was {budget}")
+    _holds(len(draft) <= nodes, f"{len(draft)} nodes were drafted, and {nodes} were asked for")
     _holds(all(0 <= token < VOCAB for token in draft.tokens), f"a token of {draft.tokens} is outside the vocabulary")
     for node in range(ROOT, len(draft)):
         _check_children(draft, draft.children(node))
-    if request.shares_noise or request.sampling.greedy:
+    if transcript.keyed or transcript.request.sampling.greedy:
         _holds(draft.q is None, "q belongs to drafts that were drawn with noise of their own")
 
 
@@ -129,68 +144,70 @@ def _check_children(draft: Draft, children: Sequence[int]) -> None:
         _holds(draft.q is None or scores == sorted(scores, reverse=True), f"scores rise along drawn siblings: {scores}")
     if draft.q is None or not children:
         return
-    laws = [draft.q[child] for child in children]
-    first = laws[0]
+    proposals = [draft.q[child] for child in children]
+    first = proposals[0]
     if first is None:
-        _holds(all(law is None for law in laws), "some siblings have a q and others none")
+        _holds(all(q is None for q in proposals), "some siblings have a q and others none")
         return
-    _holds(all(law is first for law in laws), "siblings that were drawn together share one q array")
+    _holds(all(q is first for q in proposals), "siblings that were drawn together share one q array")
     _holds(first.dtype == np.float64 and first.shape == (VOCAB,), "q is float64 and as wide as the target's vocabulary")
-    _holds(float(first.min()) >= 0.0 and abs(float(first.sum()) - 1.0) < 1e-12, "q is a law: not negative, sum 1")
-    _holds(all(first[token] > 0.0 for token in tokens), "a token was drawn to which q gives no chance")
+    _holds(
+        float(first.min()) >= 0.0 and abs(float(first.sum()) - 1.0) < 1e-12, "q is a distribution: not negative, sum 1"
+    )
+    _holds(all(first[token] > 0.0 for token in tokens), "a token was drawn that is impossible under q")
 
 
-def _is_safe(make: Make, sampling: Sampling, shares_noise: bool) -> None:
+def _is_safe(make: Make, sampling: Sampling, keyed: bool) -> None:
     """Every draft is safe, whatever was accepted before; asking twice says the same; closing twice is harmless."""
-    drafter, chance = make(), random.Random(1)
-    run = Round(drafter, _request(TEXT[:30], sampling, shares_noise=shares_noise), target())
+    drafter, chooser = make(), random.Random(1)
+    run = Steps(drafter, _transcript(TEXT[:30], sampling, keyed=keyed), target())
     run.read(9)
     run.read(14)
     for number in range(24):
-        budget = chance.choice([0, 1, 2, 3, 5, 8, 13])
-        draft = run.session.propose(budget)
-        check_draft(draft, run.request, budget)
+        nodes = chooser.choice([0, 1, 2, 3, 5, 8, 13])
+        draft = run.draft(nodes)
+        check_draft(draft, run.transcript, nodes)
         if number % 5 == 4:
-            _same([draft], [run.session.propose(budget)], "proposing twice says two things")
+            _same([draft], [run.draft(nodes)], "proposing twice says two things")
         fitted = draft.fit(nodes=6, depth=4, tree=True)
-        bonus = chance.choice([None, chance.randrange(VOCAB)])
-        run.settle(fitted, chance.choice([nothing, some, deepest]), bonus)
+        bonus = chooser.choice([None, chooser.randrange(VOCAB)])
+        run.settle(fitted, chooser.choice([nothing, some, deepest]), bonus)
+    run.session.finish()
     for _ in range(2):
         run.session.close()
     for _ in range(2):
         drafter.close()
 
 
-def _keeps_budget_zero(make: Make) -> None:
+def _drafts_nothing_unasked(make: Make) -> None:
     drafter = make()
-    session = drafter.open(_request(TEXT, _GREEDY))
-    _holds(len(session.propose(0)) == 0, "something was drafted without a budget")
-    _holds([len(draft) for draft in drafter.propose([session], [0])] == [0], "something was drafted without a budget")
+    session = drafter.open(_transcript(TEXT, _GREEDY))
+    _holds(len(draft_of(drafter, session, 0)) == 0, "something was drafted where no node was asked for")
+    _holds(drafter.propose([]) == [], "no request gives no draft")
 
 
 def _takes_long_jumps(make: Make) -> None:
     """A session may be asked late: after many tokens that it was told of only by their being there."""
-    drafter, request = make(), _request([1], _GREEDY)
-    session = drafter.open(request)
-    check_draft(session.propose(4), request, 4)
+    drafter, transcript = make(), _transcript([1], _GREEDY)
+    session = drafter.open(transcript)
+    check_draft(draft_of(drafter, session, 4), transcript, 4)
     for token in TEXT[1:]:
-        request.append(token, 10**6)
-    check_draft(session.propose(4), request, 4)
+        transcript.add(token)
+    check_draft(draft_of(drafter, session, 4), transcript, 4)
 
 
 def _keeps_sessions_apart(make: Make) -> None:
-    """A request is drafted for alike, alone and among others, in one call or in several."""
+    """A text is drafted for alike, alone and among others, in one call or in several."""
     prompts = [TEXT[:20], TEXT[5:40], [1, 2, 3]]
 
     def play(drafter: Drafter, chosen: Sequence[int], together: bool) -> dict[int, list[Draft]]:
-        runs = {i: Round(drafter, _request(prompts[i], _WARM), target()) for i in chosen}
+        runs = {i: Steps(drafter, _transcript(prompts[i], _WARM), target()) for i in chosen}
         seen: dict[int, list[Draft]] = {i: [] for i in chosen}
         for _ in range(6):
-            sessions = [run.session for run in runs.values()]
             if together:
-                drafts = drafter.propose(sessions, [4] * len(sessions))
+                drafts = drafter.propose([DraftRequest(run.session, 4) for run in runs.values()])
             else:
-                drafts = [session.propose(4) for session in sessions]
+                drafts = [run.draft(4) for run in runs.values()]
             for (i, run), draft in zip(runs.items(), drafts, strict=True):
                 seen[i].append(draft)
                 run.settle(draft, some)
@@ -205,10 +222,10 @@ def _keeps_sessions_apart(make: Make) -> None:
 
 def _repeats_itself(make: Make) -> None:
     def play() -> list[Draft]:
-        run = Round(make(), _request(TEXT[:33], _WARM), target())
+        run = Steps(make(), _transcript(TEXT[:33], _WARM), target())
         drafts = []
         for accept in [nothing, deepest, some, deepest, nothing, some]:
-            drafts.append(run.session.propose(6))
+            drafts.append(run.draft(6))
             run.settle(drafts[-1], accept)
         return drafts
 
@@ -218,22 +235,13 @@ def _repeats_itself(make: Make) -> None:
 
 
 def _leaves_nothing_of_a_path(make: Make) -> None:
-    """Where a drafter proposes after tokens that are not committed: the same promises, and nothing stays behind."""
-    request = _request(TEXT[:30], _WARM)
-    session = make().open(request)
-    propose_after = getattr(session, "propose_after", None)
-    if propose_after is None:
-        return
-    before = session.propose(5)
-    check_draft(propose_after((4, 5, 6), 5), request, 5)
-    check_draft(propose_after((7,), 3), request, 3)
-    _same([before], [session.propose(5)], "a path that was asked about stayed in the session")
-
-
-def _believes_in_laws(make: Make) -> None:
-    draft = make().open(_request(TEXT[:30], _FULL, shares_noise=False, beliefs=True)).propose(6)
-    for belief in draft.beliefs or ():
-        _holds(belief is None or abs(float(belief.sum()) - 1.0) < 1e-12, "a belief does not sum to 1")
+    """After tokens that are not committed: the same promises, and nothing stays behind."""
+    drafter, transcript = make(), _transcript(TEXT[:30], _WARM)
+    session = drafter.open(transcript)
+    before = draft_of(drafter, session, 5)
+    check_draft(draft_of(drafter, session, 5, (4, 5, 6)), transcript, 5)
+    check_draft(draft_of(drafter, session, 3, (7,)), transcript, 3)
+    _same([before], [draft_of(drafter, session, 5)], "a path that was asked about stayed in the session")
 
 
 def _writes_the_plain_text(make: Make, sampling: Sampling) -> None:
@@ -252,7 +260,7 @@ def _runs_to_the_end_of_the_context(make: Make) -> None:
 
 
 def _runs_under_ratio_rules(make: Make) -> None:
-    """There is no string to compare with (the exact suite has the law); but it must run, and repeat itself."""
+    """There is no string to compare with (the exact suite has the distribution); but it must run, and repeat itself."""
     sampling = Sampling(temperature=0.9, max_tokens=16)
     once = _complete(make(), Rejection(), _PROMPTS, sampling, 5)
     _holds(once == _complete(make(), Rejection(), _PROMPTS, sampling, 5), "a seed did not repeat its text")
@@ -262,17 +270,16 @@ def _runs_under_ratio_rules(make: Make) -> None:
 CHECKS: Mapping[str, Check] = {
     **{
         f"every draft is safe whatever was accepted ({name}, {noise})": partial(
-            _is_safe, sampling=sampling, shares_noise=noise == "keyed"
+            _is_safe, sampling=sampling, keyed=noise == "keyed"
         )
         for name, sampling in (("greedy", _GREEDY), ("warm", _WARM), ("full", _FULL))
         for noise in ("keyed", "ratio")
     },
-    "budget zero is the empty draft": _keeps_budget_zero,
+    "nothing is drafted where no node is asked for": _drafts_nothing_unasked,
     "one-token prompts and long jumps": _takes_long_jumps,
     "sessions are independent": _keeps_sessions_apart,
     "the same history gives the same drafts": _repeats_itself,
     "a path that is asked about leaves nothing behind": _leaves_nothing_of_a_path,
-    "beliefs are laws": _believes_in_laws,
     **{
         f"the engine writes the plain text ({name})": partial(_writes_the_plain_text, sampling=sampling)
         for name, sampling in (
@@ -294,19 +301,21 @@ CHECKS: Mapping[str, Check] = {
 def _complete(
     drafter: Drafter, verifier: Verifier, prompts: Sequence[Sequence[int]], sampling: Sampling, nodes: int
 ) -> list[list[int]]:
-    engine = Engine(target(), drafter, verifier, Fixed(nodes), max_sequences=3, prefill_rows=8)
+    methods = {"draft": Method(cheap=drafter)}
+    engine = Engine(target(), methods, [verifier], Fixed(nodes), max_sequences=3, prefill_rows=8)
     requests = [Request(prompt, sampling, seed=11 + i, prediction=TEXT[7:50]) for i, prompt in enumerate(prompts)]
-    for request in requests:
-        engine.add(request)
+    sequences = [engine.add(request) for request in requests]
     while not engine.idle:
         engine.step()
+    failed = engine.speculator.failures()
     engine.close()
-    _holds(all(request.finish_reason == "length" for request in requests), "a request did not run to its length")
-    return [request.output for request in requests]
+    _holds(not failed, f"it failed: {failed}")
+    _holds(all(sequence.finish_reason == "length" for sequence in sequences), "a request did not run to its length")
+    return [sequence.output for sequence in sequences]
 
 
-def _request(prompt: Sequence[int], sampling: Sampling, *, shares_noise: bool = True, beliefs: bool = False) -> Request:
-    return Request(prompt, sampling, seed=3, shares_noise=shares_noise, wants_beliefs=beliefs, prediction=TEXT[4:60])
+def _transcript(prompt: Sequence[int], sampling: Sampling, *, keyed: bool = True) -> Transcript:
+    return Transcript(Request(prompt, sampling, seed=3, prediction=TEXT[4:60]), keyed=keyed)
 
 
 def _same(one: Sequence[Draft], other: Sequence[Draft], otherwise: str) -> None:

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.backends.toy import ToyModel, random_logits, text_logits
+from forerun.core.choosing import untruncated_probs
 from forerun.core.draft import Draft
 from forerun.core.protocols import Drafter
-from forerun.core.request import Request
+from forerun.core.transcript import Transcript
+from forerun.drafters.base import Session, SessionDrafter
 from forerun.drafters.bridge import Shared
-from forerun.drafters.choice import Choice
-from forerun.drafters.compose import Chain, Extend, Merge
+from forerun.drafters.compose import Merge
 from forerun.drafters.head import Head
 from forerun.drafters.history import History
-from forerun.drafters.logitspec import LogitSpecDrafter
-from forerun.drafters.lookahead import LookaheadDrafter
-from forerun.drafters.model import Helper, ModelDrafter
+from forerun.drafters.model import ModelDrafter
 from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
 from forerun.drafters.prediction import PredictionDrafter
@@ -28,24 +29,23 @@ from forerun.drafters.suffix import SuffixDrafter
 from forerun.testing import CONTEXT, TEXT, VOCAB, target
 from forerun.tokenizers.tokenizer import Tokenizer
 
-__all__ = ["CONTEXT", "DRAFTERS", "TEXT", "VOCAB", "helper", "target"]
+__all__ = ["CONTEXT", "DRAFTERS", "TEXT", "VOCAB", "small_model", "target"]
 
 
-def helper(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed: int = 6) -> ToyModel:
+def small_model(*, rows: int = VOCAB, context: int = CONTEXT, tree: bool = True, seed: int = 6) -> ToyModel:
     """A draft model that is right often: the target's manner with another tilt. It may have other padding."""
     known = [token for token in TEXT if token < rows]
-    babble, tilt = text_logits(known, rows, 1), random_logits(rows, seed, 1.0)
-    return ToyModel(rows, 1, lambda path: babble(path) * 0.5 + tilt(path), context=context, name="helper", tree=tree)
+    manner, tilt = text_logits(known, rows, 1), random_logits(rows, seed, 1.0)
+    return ToyModel(rows, 1, lambda path: manner(path) * 0.5 + tilt(path), context=context, name="small", tree=tree)
 
 
-def model(
-    width: int = 1,
-    threshold: float = 0.0,
-    depth: int = 0,
-    helps: ToyModel | None = None,
-    below: Helper | None = None,
-) -> ModelDrafter:
-    return ModelDrafter(helps or helper(), target().info, width=width, threshold=threshold, depth=depth, chunk=7)
+def model(by: ToyModel | None = None, **options: Any) -> ModelDrafter:
+    return ModelDrafter(by or small_model(), target().info, **({"chunk": 7} | options))
+
+
+def other_model(**options: Any) -> ModelDrafter:
+    """A second one, which draws with other noise."""
+    return model(small_model(seed=8), name="model:other", **options)
 
 
 def remembering() -> History:
@@ -91,8 +91,14 @@ OURS = pieces("</s>", "a", "b", "c", "d", "e", " ", "ab", "cd", " a", "bc", b"\x
 THEIRS = pieces("</s>", "e", "d", "c", "b", "a", " ", "abc", " a", "ed")
 
 
-def translated(rows: int = 10) -> ToyModel:
-    return helper(rows=rows, seed=9)
+def translating(**options: Any) -> ModelDrafter:
+    """A model of another vocabulary that drafts among the tokens that both share."""
+    return model(small_model(rows=10, seed=9), shared=Shared(OURS, THEIRS), **options)
+
+
+def slem() -> SlemDrafter:
+    """A model of another vocabulary whose text is read again."""
+    return SlemDrafter(small_model(rows=10, seed=9), VOCAB, Shared(OURS, THEIRS), chunk=5)
 
 
 HEAD = np.array([4, 1, 0, 7, 2, 9])
@@ -100,30 +106,44 @@ HEAD = np.array([4, 1, 0, 7, 2, 9])
 
 def headed(*, widened: bool) -> ModelDrafter:
     """A draft model with a head of half the ids; `widened` scores those of the text by some made-up product."""
-    whole = helper()
-    cut = ToyModel(VOCAB, 1, lambda path: whole._law(path)[HEAD], context=CONTEXT, name="helper")
+    whole = small_model()
+    cut = ToyModel(VOCAB, 1, lambda path: whole.logits_of(path)[HEAD], context=CONTEXT, name="small")
     made_up = random_logits(VOCAB, 4, 0.3)(())
     vectors = (lambda ids: made_up[ids, None]) if widened else None
     return ModelDrafter(cut, target().info, width=2, head=Head(HEAD, VOCAB, vectors))
 
 
-class Turns:
-    """Judges by the length of the text alone, so that drafts can be had again."""
+class DrawnPairs(SessionDrafter[Session]):
+    """A drafter from elsewhere that runs no model and draws all the same: chains of tokens by how often one followed
+    another in TEXT, with the q that they were drawn from. Under keyed rules it draws with the target's noise."""
 
-    def depths(self, requests: Sequence[Request], cheap: Sequence[Draft], unread: Sequence[int]) -> list[int]:
-        return [len(request.tokens) % 4 for request in requests]
+    name = "pairs"
 
-    def watches(self, request: Request) -> bool:
-        return True
+    def __init__(self, number: int = 7, vocab: int = VOCAB) -> None:
+        self._number = number
+        counts = np.full((vocab, vocab), 0.3)
+        for first, second in itertools.pairwise(token for token in TEXT if token < vocab):
+            counts[first, second] += 1.0
+        self._q = counts / counts.sum(axis=1, keepdims=True)
 
-    def watched(self, request: Request, sureness: float) -> None:
-        assert 0.0 < sureness <= 1.0
+    def open(self, transcript: Transcript) -> Session:
+        return Session(transcript)
 
-    def threshold(self) -> float:
-        return 0.1
-
-    def spent(self, requests: Sequence[Request], drafts: Sequence[Draft], read: Sequence[int], seconds: float) -> None:
-        pass
+    def draft(self, session: Session, path: Sequence[int], nodes: int) -> Draft:
+        transcript = session.transcript
+        own = not transcript.keyed and not transcript.request.sampling.greedy
+        tokens = list(path)
+        q: list[NDArray[np.float64]] = []
+        for _ in range(nodes):
+            row = self._q[tokens[-1] if tokens else transcript.tokens[-1]]
+            prefix = transcript.prefix(tokens)
+            if transcript.request.sampling.greedy:
+                tokens.append(int(row.argmax()))
+            else:
+                stream = transcript.drafting_stream(prefix.path, self._number)
+                tokens.append(stream.race(np.log(row), prefix.length))
+            q.append(row)
+        return Draft.chain(tokens[len(path) :], q if own else None, source=self.name)
 
 
 DRAFTERS: dict[str, Callable[[], Drafter]] = {
@@ -135,33 +155,31 @@ DRAFTERS: dict[str, Callable[[], Drafter]] = {
     "suffix-remembering": lambda: SuffixDrafter(remembering()),
     "recycling": lambda: RecyclingDrafter(VOCAB),
     "recycling-small": lambda: RecyclingDrafter(VOCAB - 3, Matrix(limit=4), floor=0.0),
-    "logitspec": lambda: LogitSpecDrafter(VOCAB),
     "prediction": lambda: PredictionDrafter(VOCAB),
-    "lookahead": lambda: LookaheadDrafter(VOCAB),
+    "pairs": DrawnPairs,
     "model": model,
     "model-tree": lambda: model(width=3),
     "model-threshold": lambda: model(width=2, threshold=0.4),
     "model-shallow": lambda: model(width=4, depth=2),
-    "model-chains-only": lambda: model(width=3, helps=helper(tree=False)),
-    "model-fewer-rows": lambda: model(width=2, helps=helper(rows=VOCAB - 2)),
-    "model-more-rows": lambda: model(width=2, helps=helper(rows=VOCAB + 5)),
-    "chain": lambda: Chain([PredictionDrafter(VOCAB), NgramDrafter(3, 4), RecyclingDrafter(VOCAB)]),
-    "merge": lambda: Merge([SuffixDrafter(), RecyclingDrafter(VOCAB), model(width=2)]),
-    "extend": lambda: Extend([SuffixDrafter(), RecyclingDrafter(VOCAB)]),
-    "extend-model": lambda: Extend([NgramDrafter(), model(width=2, threshold=0.2)]),
-    "model-extended": lambda: Extend([model(width=2, depth=1), NgramDrafter()]),
-    "stage": lambda: model(below=SuffixDrafter()),
-    "stage-tree": lambda: model(width=3, below=Merge([NgramDrafter(), RecyclingDrafter(VOCAB)])),
-    "stages": lambda: model(below=model(helps=helper(seed=8), below=NgramDrafter())),
-    "choice": lambda: Choice(Merge([SuffixDrafter(), RecyclingDrafter(VOCAB)]), model(width=2), Turns()),
-    "nested": lambda: Chain([Extend([SuffixDrafter(), model()]), Merge([NgramDrafter(), LookaheadDrafter(VOCAB)])]),
-    "model-tli": lambda: ModelDrafter(translated(), target().info, width=2, chunk=5, shared=Shared(OURS, THEIRS)),
-    "model-tli-helped": lambda: ModelDrafter(
-        translated(), target().info, helper=SuffixDrafter(), shared=Shared(OURS, THEIRS)
-    ),
-    "model-slem": lambda: SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS), chunk=5),
-    "slem-extended": lambda: Extend([NgramDrafter(), SlemDrafter(translated(), VOCAB, Shared(OURS, THEIRS))]),
+    "model-chains-only": lambda: model(width=3, by=small_model(tree=False)),
+    "model-fewer-rows": lambda: model(width=2, by=small_model(rows=VOCAB - 2)),
+    "model-more-rows": lambda: model(width=2, by=small_model(rows=VOCAB + 5)),
+    "model-annotated": lambda: model(width=2, annotate=untruncated_probs),
+    "model-keeping-prefixes": lambda: model(width=2, keep_prefixes=3),
+    "model-short-context": lambda: model(width=2, by=small_model(context=40)),
     "model-head": lambda: headed(widened=False),
     "model-head-widened": lambda: headed(widened=True),
-    "model-short-context": lambda: model(width=2, helps=helper(context=40)),
+    "model-tli": lambda: translating(width=2, chunk=5),
+    "model-tli-stage": lambda: translating(stage=SuffixDrafter()),
+    "model-slem": slem,
+    "stage": lambda: model(stage=SuffixDrafter()),
+    "stage-tree": lambda: model(width=3, stage=Merge([NgramDrafter(), RecyclingDrafter(VOCAB)])),
+    "stage-drawing": lambda: model(width=2, stage=DrawnPairs()),
+    "stages": lambda: model(stage=model(by=small_model(seed=8), stage=NgramDrafter())),
+    "merge": lambda: Merge([SuffixDrafter(), RecyclingDrafter(VOCAB), model(width=2)]),
+    "merge-model-first": lambda: Merge([model(width=2, depth=1), NgramDrafter(), PredictionDrafter(VOCAB)]),
+    "merge-models": lambda: Merge([model(width=2, depth=2), other_model(width=2)]),
+    "merge-drawn": lambda: Merge([DrawnPairs(), model(width=2)]),
+    "merge-slem": lambda: Merge([NgramDrafter(), slem()]),
+    "nested": lambda: Merge([Merge([SuffixDrafter(), model()]), Merge([NgramDrafter(), other_model(depth=3)])]),
 }

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.backends.cascade import CascadeKV, CascadeModel
 from forerun.backends.cpu import missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.toy import ToyKV, ToyModel, random_logits
-from forerun.core.mixtures import Mixture
-from forerun.core.protocols import KV, ForwardInput, Model
+from forerun.cascade.mixtures import Mixture
+from forerun.cascade.model import CascadeKV, CascadeModel
+from forerun.core.model import KV, ForwardInput, Model
 from tests.unit.backends.tiny import contents, tiny
 from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
 

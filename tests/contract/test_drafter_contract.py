@@ -10,7 +10,7 @@ import pytest
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.protocols import Drafter
-from forerun.core.request import Request
+from forerun.core.transcript import Transcript
 from forerun.drafters.base import Session, SessionDrafter
 from forerun.testing import CHECKS, VOCAB, check_drafter
 from tests.contract.drafters import DRAFTERS
@@ -31,40 +31,40 @@ class Broken(SessionDrafter["BrokenSession"]):
         self.says = says
         self.opened = 0
 
-    def open(self, request: Request) -> BrokenSession:
+    def open(self, transcript: Transcript) -> BrokenSession:
         self.opened += 1
-        return BrokenSession(self, request)
+        return BrokenSession(self, transcript)
+
+    def draft(self, session: BrokenSession, path: Sequence[int], nodes: int) -> Draft:
+        session.asked += 1
+        return self.says(session, nodes)
 
 
 class BrokenSession(Session):
-    def __init__(self, drafter: Broken, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, drafter: Broken, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self.drafter = drafter
         self.asked = 0
 
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        self.asked += 1
-        return self.drafter.says(self, budget) if budget else EMPTY
 
-
-def drawn(session: BrokenSession, budget: int, q: object) -> Draft:
-    """A node with a q, where the request wants one."""
+def drawn(session: BrokenSession, q: object) -> Draft:
+    """A node with a q, where the text wants one."""
     draft = Draft.chain([1])
-    keyed = session.request.shares_noise or session.request.sampling.greedy
+    keyed = session.transcript.keyed or session.transcript.request.sampling.greedy
     return draft if keyed else replace(draft, q=(q,))  # type: ignore[arg-type]
 
 
 BROKEN: dict[str, Callable[[BrokenSession, int], Draft]] = {
-    "the budget was": lambda session, budget: Draft.chain([1] * (budget + 1)),
-    "outside the vocabulary": lambda session, budget: Draft.chain([VOCAB]),
-    "siblings repeat a token": lambda session, budget: Draft((1, 1), (-1, -1)) if budget > 1 else EMPTY,
-    "scores are outside": lambda session, budget: Draft((1,), (-1,), scores=(1.5,)),
-    "q belongs to drafts that were drawn": lambda session, budget: Draft.chain([1], [np.full(VOCAB, 1 / VOCAB)]),
-    "q is a law": lambda session, budget: drawn(session, budget, np.full(VOCAB, 0.5)),
-    "as wide as the target": lambda session, budget: drawn(session, budget, np.full(3, 1 / 3)),
-    "q gives no chance": lambda session, budget: drawn(session, budget, np.eye(VOCAB)[2]),
-    "proposing twice": lambda session, budget: Draft.chain([session.asked % VOCAB]),
-    "other drafts|company changes|something else": lambda session, budget: Draft.chain([session.drafter.opened]),
+    "were asked for": lambda session, nodes: Draft.chain([1] * (nodes + 1)),
+    "outside the vocabulary": lambda session, nodes: Draft.chain([VOCAB]),
+    "siblings repeat a token": lambda session, nodes: Draft((1, 1), (-1, -1)) if nodes > 1 else EMPTY,
+    "scores are outside": lambda session, nodes: Draft((1,), (-1,), scores=(1.5,)),
+    "q belongs to drafts that were drawn": lambda session, nodes: Draft.chain([1], [np.full(VOCAB, 1 / VOCAB)]),
+    "q is a distribution": lambda session, nodes: drawn(session, np.full(VOCAB, 0.5)),
+    "as wide as the target": lambda session, nodes: drawn(session, np.full(3, 1 / 3)),
+    "impossible under q": lambda session, nodes: drawn(session, np.eye(VOCAB)[2]),
+    "proposing twice": lambda session, nodes: Draft.chain([session.asked % VOCAB]),
+    "other drafts|company changes|something else": lambda session, nodes: Draft.chain([session.drafter.opened]),
 }
 
 
@@ -79,4 +79,4 @@ def test_a_broken_drafter_is_told_what_it_broke(said: str) -> None:
 
 def test_the_first_broken_promise_is_named() -> None:
     with pytest.raises(AssertionError, match=r"every draft is safe whatever was accepted \(greedy, keyed\): "):
-        check_drafter(lambda: Broken(lambda session, budget: Draft.chain([99])))
+        check_drafter(lambda: Broken(lambda session, nodes: Draft.chain([99])))

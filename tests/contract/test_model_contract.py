@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.protocols import KV, Floats, ForwardInput, Model, Needs
+from forerun.core.model import KV, Floats, ForwardInput, Model, Needs
 from forerun.errors import BackendError
 from tests.contract.models import MODELS, Implementation, read, same
 
@@ -363,6 +363,7 @@ def test_sequences_of_other_models_are_refused(model: Model) -> None:
     class Stranger:
         length = 0
 
+        def pages_needed(self, length: int) -> int: ...  # type: ignore[empty-body]
         def truncate(self, length: int) -> None: ...
         def fork(self) -> Stranger: ...  # type: ignore[empty-body]
         def close(self) -> None: ...

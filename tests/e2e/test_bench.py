@@ -54,7 +54,7 @@ def test_methods_compare_on_the_same_text(cli: Cli, prompts: str, tmp_path: Path
     assert rows["all", "none"]["decode_ratio"] == 1.0
     for method in ("none", "ngram", "suffix+recycling"):
         assert (rows["all", method]["prompts"], rows["all", method]["different"]) == (3, 0)
-    assert rows["all", "ngram"]["tokens_per_round"] > 1
+    assert rows["all", "ngram"]["tokens_per_step"] > 1
     lines = [json.loads(line) for line in log.read_text("utf-8").splitlines()]
     assert [(line["prompt"], line["method"]) for line in lines][:3] == [
         ("a", "none"),
@@ -94,9 +94,12 @@ def test_a_cascade_sweep(cli: Cli, prompts: str, tmp_path: Path) -> None:
     ]
     assert all(point["agreement"] == 1.0 for point in points.values())
     assert points["target"]["score"] == 0.5
-    assert points["plain:0.5"]["unasked"] > 0
+    assert points["plain:0.5"]["not_deferred"] > 0
     drawn = ElementTree.parse(picture).getroot()
-    assert len(list(drawn.iter("{http://www.w3.org/2000/svg}polyline"))) == 3
+    lines = [group.get("id") for group in drawn.iter("{http://www.w3.org/2000/svg}g")]
+    assert [line for line in lines if line in ("target", "drafter", "lossless", "plain", "chow", "v3")] == [
+        *("target", "drafter", "lossless", "plain", "chow", "v3")
+    ]
     assert len(log.read_text("utf-8").splitlines()) == 9 * 3
     table = cli(*sweep, "--max-tokens", "8", "--limit", "1")
     assert table.status == 0

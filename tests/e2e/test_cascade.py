@@ -22,7 +22,7 @@ def test_only_lossy_rules_have_a_block(cli: Cli) -> None:
     assert block(cli, "--draft", "model:toy") is None
     assert block(cli, "--draft", "model:toy", "--verifier", "block") is None
     told = block(cli, "--draft", "model:toy", "--cascade", "v3:0.5", "--temperature", "0.7")
-    assert (told["rule"], told["num_tokens"], told["num_unasked"]) == ("v3:0.5", 40, 0)
+    assert (told["rule"], told["num_tokens"], told["num_not_deferred"]) == ("v3:0.5", 40, 0)
     assert 0 <= told["num_overrides"] <= 40
     assert 0 < told["mean_total_variation"] < 1
     assert block(cli, "--draft", "model:toy", "--verifier", "typical")["rule"] == "typical"
@@ -60,10 +60,10 @@ def test_the_same_model_on_both_sides_gives_nothing_up(cli: Cli) -> None:
 
 def test_a_plain_cascade_says_how_often_it_did_not_ask(cli: Cli) -> None:
     told = block(cli, "--draft", "model:toy", "--cascade", "plain:1")
-    assert (told["num_unasked"], told["num_overrides"], told["mean_total_variation"]) == (40, None, None)
+    assert (told["num_not_deferred"], told["num_overrides"], told["mean_total_variation"]) == (40, None, None)
     assert "40 of 40 tokens without asking the model" in cli(*ASK, "--draft", "model:toy", "--cascade", "plain:1").err
     told = block(cli, "--draft", "model:toy", "--cascade", "plain:0")
-    assert told["num_unasked"] + told["num_tokens"] <= 80
+    assert told["num_not_deferred"] + told["num_tokens"] <= 80
 
 
 def test_stages(cli: Cli) -> None:

@@ -15,7 +15,7 @@ def test_chat_keeps_the_conversation_until_it_is_reset(cli: Cli) -> None:
     assert ran.status == 0, ran.err
     first, _, third = ran.out.splitlines()
     assert first == third
-    assert ran.err.count("rounds") == 3
+    assert ran.err.count(" steps") == 3
     assert "/reset" in ran.err
     assert "no command /nothing" in ran.err
 

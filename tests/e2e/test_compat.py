@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from forerun.assembly import Source
+from forerun.assembly import FoundModel
 from forerun.cli.compat import compared, lines
 from tests.conftest import Cli
 
@@ -39,11 +39,11 @@ class Words:
 
 
 def report(ours: Words, theirs: Words) -> dict[str, Any]:
-    def never() -> Any:
+    def never(kv_memory: int | None) -> Any:
         raise AssertionError("weights were loaded")
 
     sides: list[Any] = [ours, theirs]
-    return compared(*(Source(name, side, None, never) for name, side in zip(("big", "small"), sides, strict=True)))
+    return compared(*(FoundModel(name, side, None, never) for name, side in zip(("big", "small"), sides, strict=True)))
 
 
 ABC = ["a", "b", "c", "<end>"]

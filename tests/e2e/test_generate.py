@@ -28,7 +28,7 @@ def test_text_goes_to_stdout_and_one_summary_line_to_stderr(cli: Cli) -> None:
     assert ran.out == generate(cli, "--max-tokens", "40")["text"] + "\n"
     assert ran.err.startswith("forerun: 40 tokens, ")
     assert ran.err.count("\n") == 1
-    for word in ("tokens/s", "rounds", "mean acceptance length", "with prediction+suffix+recycling", "--max-tokens"):
+    for word in ("tokens/s", "steps", "mean acceptance length", "with prediction+suffix+recycling", "--max-tokens"):
         assert word in ran.err
 
 
@@ -39,7 +39,7 @@ def test_json_has_every_field(cli: Cli) -> None:
         "lossy",
         *("timings", "metrics"),
     }
-    assert data["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 40}
+    assert data["usage"] == {"prompt_tokens": len(PROMPT), "completion_tokens": 40, "cached_tokens": 0}
     assert (data["model"], data["backend"], data["verifier"], data["seed"]) == ("toy", "toy", "keyed", 3)
     assert (data["finish_reason"], data["lossy"]) == ("length", False)
     assert bytes(data["token_ids"]).decode() == data["text"]
@@ -60,12 +60,12 @@ def test_json_has_every_field(cli: Cli) -> None:
 
 def test_trace_accounts_for_every_token(cli: Cli) -> None:
     data = generate(cli, "--max-tokens", "40", "--trace")
-    assert [token for entry in data["rounds"] for token in entry["tokens"]] == data["token_ids"]
+    assert [token for entry in data["steps"] for token in entry["tokens"]] == data["token_ids"]
     assert (
-        sum(len(entry["drafted"]) for entry in data["rounds"])
+        sum(len(entry["drafted"]) for entry in data["steps"])
         == (data["metrics"]["speculative_decoding"]["num_draft_tokens"])
     )
-    assert all(len(entry["drafted"]) == len(entry["parents"]) for entry in data["rounds"])
+    assert all(len(entry["drafted"]) == len(entry["parents"]) for entry in data["steps"])
 
 
 @pytest.mark.parametrize("temperature", ["0", "0.9"])
@@ -164,7 +164,7 @@ def test_the_budget_is_kept(cli: Cli) -> None:
         (2, ("--num-speculative-tokens", "2")),
         (3, ("--speculative-config", '{"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 2}')),
     ):
-        assert max(len(entry["drafted"]) for entry in generate(cli, *flags, *options)["rounds"]) == size
+        assert max(len(entry["drafted"]) for entry in generate(cli, *flags, *options)["steps"]) == size
 
 
 def test_vllms_names_choose_the_drafter(cli: Cli) -> None:
@@ -174,7 +174,7 @@ def test_vllms_names_choose_the_drafter(cli: Cli) -> None:
     assert generate(cli, "--speculative-config", '{"method": "ngram", "prompt_lookup_min": 2}')["draft"] == "ngram"
 
 
-def test_a_prediction_saves_rounds_and_changes_no_text(cli: Cli, tmp_path: Path) -> None:
+def test_a_prediction_saves_steps_and_changes_no_text(cli: Cli, tmp_path: Path) -> None:
     plain = generate(cli, "--max-tokens", "60", "--draft", "none")
     expected = tmp_path / "expected.txt"
     expected.write_text(plain["text"], encoding="utf-8")
@@ -183,8 +183,8 @@ def test_a_prediction_saves_rounds_and_changes_no_text(cli: Cli, tmp_path: Path)
         told = generate(cli, *budget, "--draft", draft, "--prediction", str(expected))
         asked = generate(cli, *budget, "--draft", draft)
         assert told["token_ids"] == asked["token_ids"] == plain["token_ids"]
-        rounds = [data["metrics"]["speculative_decoding"]["num_rounds"] for data in (told, asked)]
-        assert rounds[0] < rounds[1]
+        steps = [data["metrics"]["speculative_decoding"]["num_steps"] for data in (told, asked)]
+        assert steps[0] < steps[1]
 
 
 def test_a_line_of_a_prompts_file_has_its_own_prediction(cli: Cli, tmp_path: Path) -> None:
@@ -196,14 +196,14 @@ def test_a_line_of_a_prompts_file_has_its_own_prediction(cli: Cli, tmp_path: Pat
     assert ran.status == 0, ran.err
     without, given = [json.loads(line) for line in ran.out.splitlines()]
     assert without["token_ids"] == given["token_ids"] == plain["token_ids"]
-    assert given["metrics"]["speculative_decoding"]["num_rounds"] < 30
+    assert given["metrics"]["speculative_decoding"]["num_steps"] < 30
 
 
 @pytest.mark.parametrize(
     ("flags", "says"),
     [
         (("--prediction", "nowhere.txt"), ("cannot read nowhere.txt",)),
-        (("--prediction", "FILE", "--draft", "ngram"), ("ngram looks at no prediction", "prediction+suffix")),
+        (("--prediction", "FILE", "--draft", "ngram"), ("the draft ngram ignores `prediction`", "prediction+suffix")),
         (("--prediction", "BYTES"), ("not UTF-8",)),
         (("--prediction", "FILE", "--prompts", "FILE"), ("give each line its own",)),
     ],

@@ -94,7 +94,7 @@ def test_a_memory_drafts_and_changes_nothing(cli: Cli, tmp_path: Path) -> None:
     cli("memory", "build", str(file), str(text), *TOY)
     cold, warm = (cli(*ask, "--draft", "suffix", *more).json for more in ((), ("--memory", str(file))))
     assert cold["text"] == warm["text"] == plain["text"]
-    counts = [each["metrics"]["speculative_decoding"]["num_rounds"] for each in (cold, warm)]
+    counts = [each["metrics"]["speculative_decoding"]["num_steps"] for each in (cold, warm)]
     assert counts[1] < counts[0]
 
 

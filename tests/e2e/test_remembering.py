@@ -55,7 +55,7 @@ def test_an_unknown_thing_to_remember(cli: Cli) -> None:
 def test_a_place_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / "memory").write_text("a file where the folder should be")
     drafter = RecyclingDrafter(10, path=tmp_path / "memory" / "matrix.npz")
-    drafter.matrix.put(1, [2], [1.0])
+    drafter.shared.matrix.put(1, [2], [1.0])
     with caplog.at_level(logging.WARNING, logger="forerun"):
         drafter.close()
     assert "could not be written" in caplog.text
@@ -66,7 +66,7 @@ def test_what_did_not_change_is_not_written_again(tmp_path: Path) -> None:
     drafter = RecyclingDrafter(10, path=path)
     drafter.close()
     assert not path.exists()
-    drafter.matrix.put(1, [2], [1.0])
+    drafter.shared.matrix.put(1, [2], [1.0])
     drafter.close()
     again = RecyclingDrafter(10, Matrix.load(path), path=path)
     path.unlink()

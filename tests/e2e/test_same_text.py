@@ -14,8 +14,8 @@ import pytest
 from forerun import LLM, Completion
 from forerun.controllers.fixed import Fixed
 from forerun.drafters.model import ModelDrafter
-from forerun.drafters.none import NoneDrafter
 from forerun.engine import Engine
+from forerun.verifiers.keyed import Keyed
 
 pytestmark = pytest.mark.models
 
@@ -30,11 +30,11 @@ SAMPLINGS = pytest.mark.parametrize(
 def loaded(model: str, draft: str, nodes: int | None = None) -> Iterator[tuple[LLM, LLM]]:
     """One loaded target twice: with its drafter, and decoding plainly.
 
-    nodes: drafted in every round; None leaves it to the controller, which drafts what pays by the measured costs.
+    nodes: drafted in every step; None leaves it to the controller, which drafts what pays by the measured costs.
     """
     with LLM.load(model, draft=draft, num_speculative_tokens=nodes) as drafting:
         parts = drafting.assembly
-        engine = Engine(parts.engine.target, NoneDrafter(), parts.engine.verifier, Fixed(0))
+        engine = Engine(parts.engine.target, {}, [Keyed()], Fixed(0))
         yield drafting, LLM(replace(parts, engine=engine, draft="none"))
 
 
@@ -110,15 +110,15 @@ def test_copies_and_strangers_as_draft_models(model: str, draft: str, note: str)
     [
         ("self:int4", None, True),
         ("self:exit=12", None, True),
-        # A draft model's laws are part of a cascade's text, so they must not depend on where a round began.
+        # A draft model's distributions are part of a cascade's text, so they must not depend on where a step began.
         ("self:int4", "v3:0.5", False),
         ("model:smollm2-135m", None, False),
     ],
 )
 def test_which_drafters_go_on_from_the_targets_own_keys(draft: str, cascade: str | None, borrows: bool) -> None:
     with LLM.load("smollm2-135m", draft=draft, cascade=cascade, num_speculative_tokens=3) as llm:
-        drafter = llm.assembly.engine.drafter
-        assert isinstance(drafter, ModelDrafter)
-        assert (drafter.borrower is not None) == borrows
+        (method,) = llm.assembly.engine.speculator.methods.values()
+        assert isinstance(method.model, ModelDrafter)
+        assert (method.model.source.borrower is not None) == borrows
         twice = [llm.generate(PROMPTS["qa"], max_tokens=12, temperature=0.8, seed=3).token_ids for _ in range(2)]
         assert twice[0] == twice[1]

@@ -1,4 +1,4 @@
-"""The tutorial's code runs as it stands, and its plug-in is found by name."""
+"""The code of the tutorial and of "Adding a part" runs as it stands, and the tutorial's plug-in is found by name."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import pytest
 
 from tests.conftest import Cli
 
-TUTORIAL = Path(__file__).parents[2] / "docs" / "drafter-tutorial.md"
+DOCS = Path(__file__).parents[2] / "docs"
+TUTORIAL, EXTENDING = DOCS / "drafter-tutorial.md", DOCS / "extending.md"
 ASK = ("generate", "the drafter runs ahead and ", "--backend", "toy", "--max-tokens", "40")
 
 
-def code(without: str = "") -> str:
-    """The Python on the page, but for one section; other lines are empty, so that errors show where they are."""
+def code(*without: str, page: Path = TUTORIAL) -> str:
+    """The Python on a page, but for some sections; other lines are empty, so that errors show where they are."""
     kept, inside, section = [], False, ""
-    for line in TUTORIAL.read_text("utf-8").split("\n"):
+    for line in page.read_text("utf-8").split("\n"):
         section = line if line.startswith("## ") and not inside else section
         inside = inside and line != "```"
-        kept.append(line if inside and section != without else "")
+        kept.append(line if inside and section not in without else "")
         inside = inside or line == "```python"
     return "\n".join(kept)
 
 
-PLUGIN = code(without="## The contract")
+PLUGIN = code("## Trying it", "## The contract")
 
 
 def test_the_code_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) -> None:
@@ -38,6 +39,11 @@ def test_the_code_runs_from_top_to_bottom(capsys: pytest.CaptureFixture[str]) ->
     finally:
         del sys.modules["tutorial"]
     assert "propos" in capsys.readouterr().out
+
+
+def test_the_controller_of_the_other_page_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(code(page=EXTENDING), str(EXTENDING), "exec"), {"__name__": "extending"})
+    assert "steps without" in capsys.readouterr().out
 
 
 def plugin(
@@ -63,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_plug_in_is_a_name_like_any_other(cli: Cli, folder: Path) -> None:
     plugin(folder, PLUGIN)
     plain = cli(*ASK, "--draft", "none", "--json").json
-    for draft in ("markov", "markov:argument", "suffix+markov", "ngram>markov", "markov,none"):
+    for draft in ("markov", "markov:argument", "suffix+markov", "markov+none"):
         ran = cli(*ASK, "--draft", draft, "--json")
         assert ran.status == 0, ran.err
         assert (ran.json["draft"], ran.json["text"]) == (draft, plain["text"])

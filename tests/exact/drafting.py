@@ -7,7 +7,8 @@ from typing import Any
 
 from forerun.core.draft import EMPTY, ROOT, Draft
 from forerun.core.protocols import Rng
-from tests.exact.enumeration import Drafting, Law, Table, Text, fractions
+from forerun.verifiers.distributions import Probs
+from tests.exact.enumeration import Drafting, Table, Text, fractions
 
 Sizes = Callable[[Text, int], int]
 
@@ -20,27 +21,32 @@ class Growing:
         self.with_replacement = with_replacement
         self.tokens: list[int] = []
         self.parents: list[int] = []
-        self.q: list[Law | None] = []
-        self.beliefs: list[Law | None] = []
+        self.q: list[Probs | None] = []
+        self.annotations: list[Probs | None] = []
 
     def at(self, node: int) -> Text:
         return self.text if node == ROOT else (*self.at(self.parents[node]), self.tokens[node])
 
-    def add(self, parent: int, token: int, q: Law | None, belief: Law | None = None) -> int:
+    def add(self, parent: int, token: int, q: Probs | None, annotation: Probs | None = None) -> int:
         self.tokens.append(token)
         self.parents.append(parent)
         self.q.append(q)
-        self.beliefs.append(belief)
+        self.annotations.append(annotation)
         return len(self.tokens) - 1
 
     def done(self) -> Draft:
-        beliefs = tuple(self.beliefs) if any(b is not None for b in self.beliefs) else None
+        told = any(annotation is not None for annotation in self.annotations)
         return Draft(
-            tuple(self.tokens), tuple(self.parents), tuple(self.q), self.with_replacement, "test", beliefs=beliefs
+            tuple(self.tokens),
+            tuple(self.parents),
+            tuple(self.q),
+            self.with_replacement,
+            "test",
+            annotations=tuple(self.annotations) if told else None,
         )
 
 
-def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = False, beliefs: bool = False) -> Drafting:
+def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = False, annotate: bool = False) -> Drafting:
     """Each node at depth d gets widths[d] children drawn from the drafter (fewer where it has fewer tokens)."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
@@ -52,15 +58,15 @@ def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = Fals
 
     def children(growing: Growing, node: int, width: int, rng: Rng) -> list[int]:
         at = growing.at(node)
-        q = drafter.law(at)
-        belief = drafter.belief(at) if beliefs else None
+        q = drafter.probs(at)
+        annotation = drafter.untruncated(at) if annotate else None
         left = q.copy()
         made: list[int] = []
         for _ in range(width):
             if not any(left):
                 break
             token = rng.sample(left)
-            made.append(growing.add(node, token, q, belief))
+            made.append(growing.add(node, token, q, annotation))
             if not with_replacement:
                 left[token] = 0
         return made
@@ -68,8 +74,8 @@ def tree(drafter: Table, widths: Sequence[int], *, with_replacement: bool = Fals
     return drafting
 
 
-def chain(drafter: Table, length: int, *, beliefs: bool = False) -> Drafting:
-    return tree(drafter, [1] * length, beliefs=beliefs)
+def chain(drafter: Table, length: int, *, annotate: bool = False) -> Drafting:
+    return tree(drafter, [1] * length, annotate=annotate)
 
 
 def fixed(tokens: Sequence[int], parents: Sequence[int]) -> Drafting:
@@ -78,7 +84,7 @@ def fixed(tokens: Sequence[int], parents: Sequence[int]) -> Drafting:
 
 
 def looked_up(vocab: int, widths: Sequence[int], q: bool = False) -> Drafting:
-    """A deterministic tree that depends on the text; `q` writes the one-hot laws down."""
+    """A deterministic tree that depends on the text; `q` writes the one-hot distributions down."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
@@ -102,11 +108,11 @@ def mixed(drafter: Table) -> Drafting:
 
     def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, True)
-        q = drafter.law(text)
+        q = drafter.probs(text)
         growing.add(ROOT, len(text) % drafter.vocab, None)
         first = growing.add(ROOT, rng.sample(q), q)
         growing.add(ROOT, rng.sample(q), q)
-        below = drafter.law(growing.at(first))
+        below = drafter.probs(growing.at(first))
         growing.add(first, rng.sample(below), below)
         growing.add(first, 0, None)
         return growing.done()
@@ -120,9 +126,9 @@ def merged(first: Table, second: Table) -> Drafting:
     def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
         for drafter in (first, second):
-            q = drafter.law(text)
+            q = drafter.probs(text)
             growing.add(ROOT, rng.sample(q), q)
-        below = second.law(growing.at(0))
+        below = second.probs(growing.at(0))
         token = rng.sample(below)
         growing.add(0, token, below)
         left = below.copy()
@@ -135,12 +141,12 @@ def merged(first: Table, second: Table) -> Drafting:
 
 
 def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
-    """Two children of the root, of which only the one that leads to the surer law is continued: its sibling's value
-    decides about what is drafted below a node."""
+    """Two children of the root, of which only the one after which the drafter is surer is continued: its sibling's
+    value decides about what is drafted below a node."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, with_replacement)
-        q = drafter.law(text)
+        q = drafter.probs(text)
         left = q.copy()
         for _ in range(2):
             token = rng.sample(left)
@@ -149,8 +155,8 @@ def competing(drafter: Table, *, with_replacement: bool = False) -> Drafting:
                 left[token] = 0
             if not any(left):
                 break
-        best = max(range(len(growing.tokens)), key=lambda node: drafter.law(growing.at(node)).max())
-        below = drafter.law(growing.at(best))
+        best = max(range(len(growing.tokens)), key=lambda node: drafter.probs(growing.at(node)).max())
+        below = drafter.probs(growing.at(best))
         growing.add(best, rng.sample(below), below)
         return growing.done()
 
@@ -162,7 +168,7 @@ def cousins(drafter: Table) -> Drafting:
 
     def drafting(text: Text, rng: Rng) -> Draft:
         growing = Growing(text, False)
-        q, below = drafter.law(text), drafter.law((*text, 0))
+        q, below = drafter.probs(text), drafter.probs((*text, 0))
         first = growing.add(ROOT, rng.sample(q), q)
         left = q.copy()
         left[growing.tokens[first]] = 0
@@ -182,7 +188,7 @@ def stopping(drafter: Table, longest: int) -> Drafting:
         growing = Growing(text, False)
         node = ROOT
         for _ in range(longest):
-            q = drafter.law(growing.at(node))
+            q = drafter.probs(growing.at(node))
             token = rng.sample(q)
             node = growing.add(node, token, q)
             if q[token] < q.max():

@@ -1,8 +1,8 @@
-"""Replays everything rng can do to a round, with exact probabilities, and adds up the law of the committed text.
+"""Replays everything that randomness can do to a step, with exact probabilities, and adds up the committed text's.
 
-A rule asks `Rng` for all its randomness, and the drafters here do too. So one run of a round is a path through a tree
-of flips and draws; walking all of them, with fractions, gives the law of what the round commits: no sampling, no
-tolerance. The text's law over several rounds follows, and must equal that of plain sampling.
+A rule asks `Rng` for all its randomness, and the drafters here do too. So one run of a step is a path through a tree
+of tests and draws; walking all of them, with fractions, gives the probability of each text that the step may commit: no
+sampling, no tolerance. The distribution of the text over several steps follows, and must equal that of plain sampling.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from functools import cache
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Rng, Verifier
 from forerun.core.step import Verdict
+from forerun.verifiers.distributions import Probs
 
 Text = tuple[int, ...]
-Law = NDArray[Any]
-TextLaw = dict[Text, Fraction]
+TextProbs = dict[Text, Fraction]
 Drafting = Callable[[Text, Rng], Draft]
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ class Replay:
         assert 0 <= probability <= 1, probability
         return bool(self._branch([1, 0], [probability, 1 - probability]))
 
-    def sample(self, weights: Law) -> int:
+    def sample(self, weights: Probs) -> int:
         assert all(w >= 0 for w in weights), weights
         return self._branch(range(len(weights)), weights)
 
@@ -60,7 +59,7 @@ class Replay:
 
 
 def every_path(run: Callable[[Rng], T]) -> Iterator[tuple[T, Fraction]]:
-    """The result of `run` on every path of rng, with the path's probability."""
+    """The result of `run` on every path of its randomness, with the path's probability."""
     script: list[int] | None = []
     while script is not None:
         rng = Replay(script)
@@ -77,32 +76,35 @@ def _next(rng: Replay) -> list[int] | None:
 
 @dataclass
 class Table:
-    """A model that is a table: its law after a text, in fractions. `at_one` is its law at temperature 1 (`law` if None)."""
+    """A model that is a table of its distributions after a text, in fractions.
+
+    at_one: the same at temperature 1 and without truncation; None where that is what is sampled.
+    """
 
     vocab: int
-    table: Callable[[Text], Law]
-    at_one: Callable[[Text], Law] | None = None
-    _laws: dict[Text, Law] = field(default_factory=dict)
+    table: Callable[[Text], Probs]
+    at_one: Callable[[Text], Probs] | None = None
+    _made: dict[Text, Probs] = field(default_factory=dict)
 
-    def law(self, text: Text) -> Law:
-        if text not in self._laws:
-            self._laws[text] = self.table(text)
-        return self._laws[text]
+    def probs(self, text: Text) -> Probs:
+        if text not in self._made:
+            self._made[text] = self.table(text)
+        return self._made[text]
 
-    def belief(self, text: Text) -> Law:
-        return self.law(text) if self.at_one is None else self.at_one(text)
+    def untruncated(self, text: Text) -> Probs:
+        return self.probs(text) if self.at_one is None else self.at_one(text)
 
 
-def fractions(*weights: Any) -> Law:
-    """The law with these weights, normalized."""
+def fractions(*weights: Any) -> Probs:
+    """The distribution with these weights, normalized."""
     exact = [Fraction(w) for w in weights]
     return np.array([w / sum(exact) for w in exact], dtype=object)
 
 
 def random_table(name: str, vocab: int, lowest: int = 1, highest: int = 4) -> Table:
-    """Another law after each text; `lowest` 0 makes some tokens impossible."""
+    """Another distribution after each text; `lowest` 0 makes some tokens impossible."""
 
-    def table(text: Text) -> Law:
+    def table(text: Text) -> Probs:
         numbers = random.Random(f"{name} {text}")
         weights = [numbers.randint(lowest, highest) for _ in range(vocab)]
         if not any(weights):
@@ -115,11 +117,11 @@ def random_table(name: str, vocab: int, lowest: int = 1, highest: int = 4) -> Ta
 def greedy(model: Table) -> Table:
     """The model at temperature 0."""
 
-    def hot(text: Text) -> Law:
-        law = model.law(text)
-        return fractions(*(int(token == int(np.argmax(law))) for token in range(model.vocab)))
+    def hot(text: Text) -> Probs:
+        best = int(np.argmax(model.probs(text)))
+        return fractions(*(int(token == best) for token in range(model.vocab)))
 
-    return Table(model.vocab, hot, model.law)
+    return Table(model.vocab, hot, model.probs)
 
 
 @dataclass
@@ -135,16 +137,16 @@ class View:
     def at(self, node: int) -> Text:
         return self.text + tuple(self.draft.tokens[n] for n in self.draft.path_to(node))
 
-    def law(self, node: int) -> Law:
-        return self.model.law(self.at(node))
+    def probs(self, node: int) -> Probs:
+        return self.model.probs(self.at(node))
 
-    def belief(self, node: int) -> Law:
-        return self.model.belief(self.at(node))
+    def untruncated(self, node: int) -> Probs:
+        return self.model.untruncated(self.at(node))
 
     def choose(self, node: int) -> int:
         text = self.at(node)
         if text not in self.chosen:
-            self.chosen[text] = self.rng.sample(self.model.law(text))
+            self.chosen[text] = self.rng.sample(self.model.probs(text))
         return self.chosen[text]
 
 
@@ -154,53 +156,53 @@ def verdict_tokens(draft: Draft, verdict: Verdict) -> Text:
     return (*(draft.tokens[node] for node in verdict.path), verdict.bonus)
 
 
-def round_law(verifier: Verifier, model: Table, drafting: Drafting, text: Text) -> TextLaw:
-    """The law of what one round after `text` commits."""
+def step_probs(verifier: Verifier, model: Table, drafting: Drafting, text: Text) -> TextProbs:
+    """What one step after `text` commits, and how likely."""
 
     def run(rng: Rng) -> Text:
         draft = drafting(text, rng)
         return verdict_tokens(draft, verifier.verify(draft, View(model, text, draft, rng), rng))
 
-    law: TextLaw = defaultdict(Fraction)
+    found: TextProbs = defaultdict(Fraction)
     for tokens, probability in every_path(run):
-        law[tokens] += probability
-    assert sum(law.values()) == 1
-    return dict(law)
+        found[tokens] += probability
+    assert sum(found.values()) == 1
+    return dict(found)
 
 
-def committed_law(
-    verifier: Verifier, model: Table, drafting: Drafting, length: int, *, rounds: int | None = None
-) -> TextLaw:
-    """The law of the first `length` tokens: `rounds` rounds (all, if None), then plain sampling."""
+def text_probs(
+    verifier: Verifier, model: Table, drafting: Drafting, length: int, *, steps: int | None = None
+) -> TextProbs:
+    """The distribution of the first `length` tokens: `steps` steps (all, if None), then plain sampling."""
 
     @cache
-    def after(text: Text, rounds: int | None) -> TextLaw:
+    def after(text: Text, steps: int | None) -> TextProbs:
         length_left = length - len(text)
         if length_left <= 0:
             return {(): Fraction(1)}
-        if rounds == 0:
-            return plain_law(model, length_left, text)
-        law: TextLaw = defaultdict(Fraction)
-        for tokens, probability in round_law(verifier, model, drafting, text).items():
-            for ending, p in after(text + tokens, None if rounds is None else rounds - 1).items():
-                law[(tokens + ending)[:length_left]] += probability * p
-        return dict(law)
+        if steps == 0:
+            return plain_probs(model, length_left, text)
+        found: TextProbs = defaultdict(Fraction)
+        for tokens, probability in step_probs(verifier, model, drafting, text).items():
+            for ending, p in after(text + tokens, None if steps is None else steps - 1).items():
+                found[(tokens + ending)[:length_left]] += probability * p
+        return dict(found)
 
-    return after((), rounds)
+    return after((), steps)
 
 
-def plain_law(model: Table, length: int, text: Text = ()) -> TextLaw:
-    """The law of the next `length` tokens under plain sampling."""
+def plain_probs(model: Table, length: int, text: Text = ()) -> TextProbs:
+    """The distribution of the next `length` tokens under plain sampling."""
     if length == 0:
         return {(): Fraction(1)}
     return {
         (token, *ending): Fraction(p) * rest
-        for token, p in enumerate(model.law(text))
+        for token, p in enumerate(model.probs(text))
         if p > 0
-        for ending, rest in plain_law(model, length - 1, (*text, token)).items()
+        for ending, rest in plain_probs(model, length - 1, (*text, token)).items()
     }
 
 
 def expected_accepted(verifier: Verifier, model: Table, drafting: Drafting, text: Text = ()) -> Fraction:
-    """The mean number of drafted tokens that one round accepts."""
-    return sum(((len(t) - 1) * p for t, p in round_law(verifier, model, drafting, text).items()), Fraction(0))
+    """The mean number of drafted tokens that one step accepts."""
+    return sum(((len(t) - 1) * p for t, p in step_probs(verifier, model, drafting, text).items()), Fraction(0))

@@ -1,4 +1,4 @@
-"""The same law through the real engine: every path of rng, with KV that is committed and rolled back."""
+"""The same through the real engine: every path of its randomness, with KV that is committed and rolled back."""
 
 from __future__ import annotations
 
@@ -12,68 +12,52 @@ import pytest
 from numpy.typing import NDArray
 
 from forerun.backends.toy import ToyModel
+from forerun.cascade.verifier import Cascade
 from forerun.controllers.fixed import Fixed
 from forerun.core.draft import Draft
-from forerun.core.protocols import NOTHING, DraftSession, Model, Needs, Rng, Verifier
+from forerun.core.model import NOTHING, Model, Needs
+from forerun.core.protocols import Rng, Verifier
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
-from forerun.core.step import StepResult
-from forerun.engine import Engine
+from forerun.core.transcript import Transcript
+from forerun.drafters.base import Session, SessionDrafter
+from forerun.engine import Engine, Method
 from forerun.verifiers.block import Block
-from forerun.verifiers.cascade import Cascade
 from forerun.verifiers.keyed import Keyed
 from forerun.verifiers.kseq import KSeq
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 from tests.exact.drafting import chain, looked_up, sometimes, tree
-from tests.exact.enumeration import Drafting, Table, Text, TextLaw, every_path, plain_law, random_table
-from tests.exact.through_engine import PROMPT, law_of, request, toy, written
+from tests.exact.enumeration import Drafting, Table, Text, TextProbs, every_path, plain_probs, random_table
+from tests.exact.through_engine import PROMPT, probs_of, request, total, toy, written
 
 P, Q = random_table("p", 2, highest=5), random_table("q", 2, highest=5)
 P3, Q3 = random_table("p", 3, lowest=0, highest=2), random_table("q", 3, lowest=0, highest=2)
 
 
-class Scripted:
-    """Drafts from a table, with the enumeration's rng."""
+class Scripted(SessionDrafter[Session]):
+    """Drafts from a table, with the enumeration's randomness."""
 
     name = "scripted"
-    needs: Needs = NOTHING
 
     def __init__(self, drafting: Drafting, rng: Rng) -> None:
-        self._drafting, self._chance = drafting, rng
+        self._drafting, self._rng = drafting, rng
 
-    def open(self, request: Request) -> ScriptedSession:
-        return ScriptedSession(self._drafting, self._chance, request)
+    def open(self, transcript: Transcript) -> Session:
+        return Session(transcript)
 
-    def propose(self, sessions: Sequence[DraftSession], budgets: Sequence[int]) -> list[Draft]:
-        return [session.propose(budget) for session, budget in zip(sessions, budgets, strict=True)]
-
-    def close(self) -> None:
-        pass
+    def draft(self, session: Session, path: Sequence[int], nodes: int) -> Draft:
+        return self._drafting((*session.transcript.output, *path), self._rng)
 
 
-class ScriptedSession:
-    def __init__(self, drafting: Drafting, rng: Rng, request: Request) -> None:
-        self._drafting, self._chance, self._request = drafting, rng, request
-
-    def propose(self, budget: int) -> Draft:
-        return self._drafting(tuple(self._request.output), self._chance)
-
-    def observe(self, result: StepResult) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def written_law(
-    rule: Verifier, target: Model, drafting: Drafting, length: int, budget: int = 9, stop: frozenset[int] = frozenset()
-) -> TextLaw:
+def probs_through(
+    rule: Verifier, target: Model, drafting: Drafting, length: int, nodes: int = 9, stop: frozenset[int] = frozenset()
+) -> TextProbs:
     def run(rng: Rng) -> Text:
         asked = [request(length, stop_ids=stop)]
-        return written(target, Scripted(drafting, rng), rule, asked, rng, budget)[0]
+        return written(target, Scripted(drafting, rng), rule, asked, rng, nodes)[0]
 
-    return law_of(run)
+    return probs_of(run)
 
 
 RULES = {rule.name: rule for rule in (Rejection(), Block(), Traversal(), KSeq())}
@@ -95,51 +79,47 @@ DRAFTS: dict[str, tuple[Table, Drafting, int]] = {
 
 
 @pytest.mark.parametrize("case", DRAFTS)
-def test_law_through_the_engine(rule: Verifier, case: str) -> None:
+def test_the_distribution_through_the_engine(rule: Verifier, case: str) -> None:
     table, drafting, length = DRAFTS[case]
-    assert written_law(rule, toy(table), drafting, length) == plain_law(table, length)
+    assert probs_through(rule, toy(table), drafting, length) == plain_probs(table, length)
 
 
-@pytest.mark.parametrize("budget", [0, 1, 2])
-def test_budgets_cut_drafts_without_bias(budget: int) -> None:
-    assert written_law(Traversal(), toy(P), tree(Q, (2, 1)), 3, budget) == plain_law(P, 3)
+@pytest.mark.parametrize("nodes", [0, 1, 2])
+def test_drafts_are_cut_without_bias(nodes: int) -> None:
+    assert probs_through(Traversal(), toy(P), tree(Q, (2, 1)), 3, nodes) == plain_probs(P, 3)
 
 
 def test_targets_that_take_chains_only() -> None:
-    assert written_law(Block(), toy(P, tree=False), tree(Q, (2, 1)), 3) == plain_law(P, 3)
+    assert probs_through(Block(), toy(P, tree=False), tree(Q, (2, 1)), 3) == plain_probs(P, 3)
 
 
 def test_a_stop_token_inside_an_accepted_run_ends_the_text() -> None:
-    want: TextLaw = defaultdict(Fraction)
-    for text, probability in plain_law(P, 3).items():
+    want: TextProbs = defaultdict(Fraction)
+    for text, probability in plain_probs(P, 3).items():
         want[text[: text.index(1) + 1] if 1 in text else text] += probability
-    assert written_law(Rejection(), toy(P), chain(Q, 2), 3, stop=frozenset({1})) == want
+    assert probs_through(Rejection(), toy(P), chain(Q, 2), 3, stop=frozenset({1})) == want
 
 
 def test_two_requests_in_one_pass_are_independent() -> None:
-    law: dict[tuple[Text, ...], Fraction] = defaultdict(Fraction)
-
     def run(rng: Rng) -> tuple[Text, ...]:
         both = [request(2), request(2)]
         return written(toy(P), Scripted(chain(Q, 1), rng), Rejection(), both, rng, 9)
 
-    for texts, probability in every_path(run):
-        law[texts] += probability
-    plain = plain_law(P, 2)
-    assert law == {(a, b): plain[a] * plain[b] for a in plain for b in plain}
+    plain = plain_probs(P, 2)
+    assert total(every_path(run)) == {(a, b): plain[a] * plain[b] for a in plain for b in plain}
 
 
 def test_cascade_through_the_engine() -> None:
-    """The last token has no draft (no room for one), so there the law is the target's."""
+    """The last token has no draft (no room for one), so there the distribution is the target's."""
     rule = Cascade("v3", 0.5)
 
     def mixed(text: Text) -> NDArray[Any]:
-        p, q = P.law(text), Q.law(text)
+        p, q = P.probs(text), Q.probs(text)
         return rule.mix(p, q, p, q) if len(text) < 2 else p
 
     pi = Table(2, mixed)
-    assert any(list(pi.law(text)) != list(P.law(text)) for text in [(), (0,), (1,)])
-    assert written_law(rule, toy(P), chain(Q, 2), 3) == plain_law(pi, 3)
+    assert any(list(pi.probs(text)) != list(P.probs(text)) for text in [(), (0,), (1,)])
+    assert probs_through(rule, toy(P), chain(Q, 2), 3) == plain_probs(pi, 3)
 
 
 @pytest.mark.parametrize("drafts", ["chain", "tree without replacement", "deterministic tree", "plain in between"])
@@ -148,12 +128,13 @@ def test_keyed_text_is_the_plain_text(drafts: str) -> None:
     for seed in range(10):
         texts = []
         for nodes in (0, 1, 2, 9):
-            engine = Engine(toy(table), Scripted(drafting, Sampled(seed)), Keyed(), Fixed(nodes))
-            asked = Request(PROMPT, Sampling(temperature=1.0, max_tokens=10), seed=seed)
-            engine.add(asked)
+            method = Method(cheap=Scripted(drafting, Sampled(seed)))
+            engine = Engine(toy(table), {"draft": method}, [Keyed()], Fixed(nodes))
+            run = engine.add(Request(PROMPT, Sampling(temperature=1.0, max_tokens=10), seed=seed))
             while not engine.idle:
                 engine.step()
-            texts.append(asked.output)
+            texts.append(run.output)
+            assert run.stats.drafted > 0 or not nodes
         assert texts == [texts[0]] * len(texts)
 
 
@@ -194,4 +175,4 @@ class LeakyPass:
 
 def test_a_kv_that_keeps_refused_nodes_is_caught() -> None:
     broken = toy(P, kind=Leaky)
-    assert written_law(Rejection(), broken, tree(Q, (2, 1)), 4) != plain_law(P, 4)
+    assert probs_through(Rejection(), broken, tree(Q, (2, 1)), 4) != plain_probs(P, 4)

@@ -1,4 +1,4 @@
-"""Every exact rule, every way to draft, enumerated: the committed text has the target's law, as equality of fractions."""
+"""Every exact rule, every way to draft, enumerated: the committed text is distributed as the target's, in fractions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from forerun.verifiers.kseq import KSeq
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
 from tests.exact.drafting import chain, competing, fitted, fixed, looked_up, merged, mixed, sometimes, stopping, tree
-from tests.exact.enumeration import Drafting, Table, committed_law, fractions, greedy, plain_law, random_table
+from tests.exact.enumeration import Drafting, Table, fractions, greedy, plain_probs, random_table, text_probs
 
 EXACT: dict[str, Verifier] = {v.name: v for v in (Keyed(), Rejection(), Block(), Traversal(), KSeq())}
 
@@ -45,7 +45,7 @@ CHAINS = [(pair, length) for pair in PAIRS for length in (1, 2, 3) if length < 3
 def test_chain(rule: Verifier, pair: str, length: int) -> None:
     p, q = PAIRS[pair]
     total = length + 2
-    assert committed_law(rule, p, chain(q, length), total) == plain_law(p, total)
+    assert text_probs(rule, p, chain(q, length), total) == plain_probs(p, total)
 
 
 @pytest.mark.parametrize("with_replacement", [True, False], ids=["with replacement", "without replacement"])
@@ -55,8 +55,8 @@ def test_tree(rule: Verifier, pair: str, widths: tuple[int, ...], with_replaceme
     p, q = PAIRS[pair]
     drafting = tree(q, widths, with_replacement=with_replacement)
     total = len(widths) + 1
-    # One round, then plain sampling, tells as much as many rounds, which chains and small trees go through.
-    assert committed_law(rule, p, drafting, total, rounds=1) == plain_law(p, total)
+    # One step, then plain sampling, tells as much as many steps, which chains and small trees go through.
+    assert text_probs(rule, p, drafting, total, steps=1) == plain_probs(p, total)
 
 
 @pytest.mark.parametrize("with_replacement", [True, False], ids=["with replacement", "without replacement"])
@@ -64,13 +64,13 @@ def test_tree(rule: Verifier, pair: str, widths: tuple[int, ...], with_replaceme
 def test_two_by_two(rule: Verifier, pair: str, with_replacement: bool) -> None:
     p, q = PAIRS[pair]
     drafting = tree(q, (2, 2), with_replacement=with_replacement)
-    assert committed_law(rule, p, drafting, 3, rounds=1) == plain_law(p, 3)
+    assert text_probs(rule, p, drafting, 3, steps=1) == plain_probs(p, 3)
 
 
 @pytest.mark.parametrize("pair", ["zeros of three"])
 def test_two_by_two_of_three_tokens(rule: Verifier, pair: str) -> None:
     p, q = PAIRS[pair]
-    assert committed_law(rule, p, tree(q, (2, 2)), 3, rounds=1) == plain_law(p, 3)
+    assert text_probs(rule, p, tree(q, (2, 2)), 3, steps=1) == plain_probs(p, 3)
 
 
 ODD: dict[str, tuple[Table, Drafting]] = {
@@ -96,15 +96,15 @@ ODD: dict[str, tuple[Table, Drafting]] = {
 def test_other_drafts(rule: Verifier, case: str) -> None:
     p, drafting = ODD[case]
     total = 4 if p.vocab == 2 else 3
-    assert committed_law(rule, p, drafting, total) == plain_law(p, total)
+    assert text_probs(rule, p, drafting, total) == plain_probs(p, total)
 
 
-def test_many_rounds(rule: Verifier) -> None:
-    assert committed_law(rule, P2, tree(Q2, (2, 1)), 7) == plain_law(P2, 7)
+def test_many_steps(rule: Verifier) -> None:
+    assert text_probs(rule, P2, tree(Q2, (2, 1)), 7) == plain_probs(P2, 7)
 
 
 def test_a_long_unlikely_chain_comes_back(rule: Verifier) -> None:
     """Block and traversal weights fall far and rise again."""
     p = Table(2, lambda text: fractions(1, 40) if len(text) < 2 else fractions(40, 1))
     q = Table(2, lambda text: fractions(40, 1) if len(text) < 2 else fractions(1, 40))
-    assert committed_law(rule, p, chain(q, 4), 5) == plain_law(p, 5)
+    assert text_probs(rule, p, chain(q, 4), 5) == plain_probs(p, 5)

@@ -11,17 +11,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from forerun.cascade.typical import Typical
 from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Rng, Target, Verifier
 from forerun.core.step import Verdict
 from forerun.verifiers.block import Block, joint_weights, stopping
-from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
+from forerun.verifiers.distributions import Probs, acceptance, excess, normalized, proposal
 from forerun.verifiers.kseq import KSeq
 from forerun.verifiers.rejection import Rejection
 from forerun.verifiers.traversal import Traversal
-from forerun.verifiers.typical import Typical
 from tests.exact.drafting import chain, cousins, looked_up, tree
-from tests.exact.enumeration import Drafting, Table, Text, committed_law, fractions, plain_law, random_table
+from tests.exact.enumeration import Drafting, Table, Text, fractions, plain_probs, random_table, text_probs
 
 P, Q = random_table("p", 3), random_table("q", 3)
 TOY_P = Table(3, lambda text: fractions(5, 3, 2))
@@ -31,9 +31,9 @@ STEP_P = Table(3, lambda text: fractions(9, 9, 2) if text else fractions(4, 3, 3
 STEP_Q = Table(3, lambda text: fractions(1, 3, 6) if text else fractions(5, 3, 2))
 
 
-def lawful(verifier: Verifier, model: Table, drafting: Drafting, length: int = 3) -> bool:
+def is_exact(verifier: Verifier, model: Table, drafting: Drafting, length: int = 3) -> bool:
     """The comparison under test."""
-    return committed_law(verifier, model, drafting, length) == plain_law(model, length)
+    return text_probs(verifier, model, drafting, length) == plain_probs(model, length)
 
 
 class Wrong:
@@ -41,27 +41,26 @@ class Wrong:
 
     name = "wrong"
     exact = True
-    shares_noise = False
-    wants_beliefs = False
+    keyed = False
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
-            accepted, law = self.children(draft, node, target.law(node), rng)
+            accepted, left = self.children(draft, node, target.probs(node), rng)
             if accepted is None:
-                return Verdict(tuple(path), rng.sample(law))
+                return Verdict(tuple(path), rng.sample(left))
             path.append(accepted)
             node = accepted
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         raise NotImplementedError
 
 
 class IndependentTests(Wrong):
     """Siblings tested against the original p, as if each were alone."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         residual = p
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
@@ -74,7 +73,7 @@ class IndependentTests(Wrong):
 class ResidualFromTarget(Wrong):
     """After a refusal the bonus comes from p instead of norm((p - q)+)."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             if rng.accept(acceptance(p[token], q[token])):
@@ -85,7 +84,7 @@ class ResidualFromTarget(Wrong):
 class RawRatio(Wrong):
     """The ratio uses q before temperature; the draft was drawn after it."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             raw = np.array([Fraction(1, 1 + i) for i in range(len(q))], dtype=object) * q
@@ -99,7 +98,7 @@ class RawRatio(Wrong):
 class ForgetsReplacement(Wrong):
     """Siblings drawn without replacement, judged as if drawn with it."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         for child in draft.children(node):
             assert draft.q is not None
             q, token = draft.q[child], draft.tokens[child]
@@ -110,10 +109,10 @@ class ForgetsReplacement(Wrong):
         return None, p
 
 
-class ReusedFlip(Wrong):
+class ReusedNumber(Wrong):
     """One uniform number for all siblings of a node: a refusal tells something about the next test."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         refused_below = Fraction(0)
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
@@ -129,7 +128,7 @@ class ReusedFlip(Wrong):
 class AcceptsByThreshold(Wrong):
     """Accepts what the target finds likely enough, and calls that lossless."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         for child in draft.children(node):
             token, q = draft.tokens[child], proposal(draft, child, p)
             if 2 * p[token] >= q[token]:
@@ -139,9 +138,9 @@ class AcceptsByThreshold(Wrong):
 
 
 class BonusFromDrafter(Wrong):
-    """After full acceptance the extra token comes from the drafter's last law."""
+    """After full acceptance the extra token comes from the drafter's last distribution."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         children = draft.children(node)
         if not children and node != ROOT:
             return None, proposal(draft, node, p)
@@ -160,7 +159,7 @@ class DropsLastAccepted(Wrong):
         verdict = Rejection().verify(draft, target, rng)
         if verdict.path and draft.tokens[verdict.path[-1]] == 0:
             kept = verdict.path[:-1]
-            return Verdict(kept, rng.sample(target.law(kept[-1] if kept else ROOT)))
+            return Verdict(kept, rng.sample(target.probs(kept[-1] if kept else ROOT)))
         return verdict
 
 
@@ -168,20 +167,20 @@ class StopsAtFirstFailure(Wrong):
     """Block verification's probabilities, tested from the front and stopped at the first failure."""
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
-        laws = [target.law(node) for node in range(ROOT, len(draft))]
-        q = [proposal(draft, node, laws[0]) for node in range(len(draft))]
-        weights = joint_weights(draft, laws, q)
+        probs = [target.probs(node) for node in range(ROOT, len(draft))]
+        q = [proposal(draft, node, probs[0]) for node in range(len(draft))]
+        weights = joint_weights(draft, probs, q)
         kept = 0
         while kept < len(draft):
             at = kept + 1
             last = at == len(draft)
-            bar = weights[at] if last else stopping(weights[at], excess(weights[at] * laws[at], q[at]).sum())
+            bar = weights[at] if last else stopping(weights[at], excess(weights[at] * probs[at], q[at]).sum())
             if not rng.accept(bar):
                 break
             kept = at
         if kept == len(draft):
-            return Verdict(tuple(range(kept)), rng.sample(laws[kept]))
-        residual = normalized(excess(weights[kept] * laws[kept], q[kept]), laws[kept])
+            return Verdict(tuple(range(kept)), rng.sample(probs[kept]))
+        residual = normalized(excess(weights[kept] * probs[kept], q[kept]), probs[kept])
         return Verdict(tuple(range(kept)), rng.sample(residual))
 
 
@@ -193,7 +192,7 @@ class TokenResidualInBlock(Wrong):
         kept = len(verdict.path)
         if kept == len(draft):
             return verdict
-        p = target.law(kept - 1)
+        p = target.probs(kept - 1)
         return Verdict(verdict.path, rng.sample(normalized(excess(p, proposal(draft, kept, p)), p)))
 
 
@@ -202,16 +201,16 @@ class LeavesUpWithoutWeights(Wrong):
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         for leaf in reversed(range(len(draft))):
-            p = target.law(draft.parents[leaf])
+            p = target.probs(draft.parents[leaf])
             if rng.accept(acceptance(p[draft.tokens[leaf]], proposal(draft, leaf, p)[draft.tokens[leaf]])):
-                return Verdict(draft.path_to(leaf), rng.sample(target.law(leaf)))
-        return Verdict((), rng.sample(target.law(ROOT)))
+                return Verdict(draft.path_to(leaf), rng.sample(target.probs(leaf)))
+        return Verdict((), rng.sample(target.probs(ROOT)))
 
 
 class SmallRho(Wrong):
     """K-SEQ with rho = 1: each sibling tested with min(1, p / q), and what is missing clipped."""
 
-    def children(self, draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
+    def children(self, draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
         children = draft.children(node)
         if not children:
             return None, p
@@ -230,10 +229,10 @@ class ReusedResidualNoise(Wrong):
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         assert len(draft) == 1
-        p = target.law(ROOT)
+        p = target.probs(ROOT)
         q, token = proposal(draft, 0, p), draft.tokens[0]
         if rng.accept(acceptance(p[token], q[token])):
-            return Verdict((0,), rng.sample(target.law(0)))
+            return Verdict((0,), rng.sample(target.probs(0)))
         residual = normalized(excess(p, q), p)
         low, high = sum(q[:token]), sum(q[: token + 1])
         ends = np.cumsum(residual)
@@ -247,7 +246,7 @@ WRONG_RULES: dict[str, tuple[Verifier, Drafting]] = {
     "residual from the target": (ResidualFromTarget(), chain(Q, 1)),
     "raw q in the ratio": (RawRatio(), chain(Q, 1)),
     "forgets replacement": (ForgetsReplacement(), tree(Q, (2,))),
-    "reused flip": (ReusedFlip(), tree(Q, (2,))),
+    "reused number": (ReusedNumber(), tree(Q, (2,))),
     "accepts by a threshold": (AcceptsByThreshold(), chain(Q, 1)),
     "bonus from the drafter": (BonusFromDrafter(), chain(Q, 1)),
     "drops the last accepted token": (DropsLastAccepted(), chain(Q, 2)),
@@ -262,15 +261,15 @@ WRONG_RULES: dict[str, tuple[Verifier, Drafting]] = {
 @pytest.mark.parametrize("case", WRONG_RULES)
 def test_a_wrong_rule_is_caught(case: str) -> None:
     verifier, drafting = WRONG_RULES[case]
-    assert not lawful(verifier, P, drafting)
+    assert not is_exact(verifier, P, drafting)
 
 
 def test_the_wrong_residual_in_block_verification_is_caught() -> None:
-    assert lawful(Block(), STEP_P, chain(STEP_Q, 2))
-    assert not lawful(TokenResidualInBlock(), STEP_P, chain(STEP_Q, 2))
+    assert is_exact(Block(), STEP_P, chain(STEP_Q, 2))
+    assert not is_exact(TokenResidualInBlock(), STEP_P, chain(STEP_Q, 2))
 
 
-def drops_drawn(drafter: Table, length: int, dropped: Callable[[int, Law], bool]) -> Drafting:
+def drops_drawn(drafter: Table, length: int, dropped: Callable[[int, Probs], bool]) -> Drafting:
     """A chain whose drafter throws a drawn token away because of its value."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
@@ -290,7 +289,7 @@ def sorted_siblings(drafter: Table) -> Drafting:
 
     def drafting(text: Text, rng: Rng) -> Draft:
         drawn = tree(drafter, (2,))(text, rng)
-        q = drafter.law(text)
+        q = drafter.probs(text)
         tokens = tuple(sorted(drawn.tokens, key=lambda token: -q[token]))
         return Draft(tokens, drawn.parents, drawn.q, drawn.with_replacement)
 
@@ -301,7 +300,7 @@ def deduplicated(drafter: Table) -> Drafting:
     """A deterministic child first, then a drawn one that is left out when it repeats it."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
-        q = drafter.law(text)
+        q = drafter.probs(text)
         token = rng.sample(q)
         return Draft((0,), (-1,), (None,)) if token == 0 else Draft((0, token), (-1, -1), (None, q))
 
@@ -309,11 +308,11 @@ def deduplicated(drafter: Table) -> Drafting:
 
 
 def peeking(model: Table, drafter: Table) -> Drafting:
-    """A budget decided after looking at the tokens drafted: long when they look good, else nothing."""
+    """A length decided after looking at the tokens drafted: long when they look good, else nothing."""
 
     def drafting(text: Text, rng: Rng) -> Draft:
         whole = chain(drafter, 2)(text, rng)
-        return whole if whole.tokens[0] == int(np.argmax(model.law(text))) else whole.keep(())
+        return whole if whole.tokens[0] == int(np.argmax(model.probs(text))) else whole.keep(())
 
     return drafting
 
@@ -323,30 +322,30 @@ WRONG_DRAFTERS: dict[str, Drafting] = {
     "drops a drawn token of low probability": drops_drawn(Q, 2, lambda token, q: bool(q[token] < q.max())),
     "sorts siblings": sorted_siblings(Q),
     "leaves out a drawn repeat": deduplicated(Q),
-    "decides the budget after drawing": peeking(P, Q),
+    "decides the length after drawing": peeking(P, Q),
 }
 
 
 @pytest.mark.parametrize("rule", [Rejection(), Block(), Traversal(), KSeq()], ids=lambda rule: rule.name)
 @pytest.mark.parametrize("case", WRONG_DRAFTERS)
 def test_a_wrong_drafter_is_caught(rule: Verifier, case: str) -> None:
-    assert not lawful(rule, P, WRONG_DRAFTERS[case])
+    assert not is_exact(rule, P, WRONG_DRAFTERS[case])
 
 
 def test_one_draw_for_two_branches_is_caught_where_both_are_looked_at() -> None:
     """Drafters that draw by position alone do this. Rejection never looks at the children of what it refused."""
-    assert lawful(Rejection(), P, cousins(Q))
-    assert not lawful(Traversal(), P, cousins(Q))
+    assert is_exact(Rejection(), P, cousins(Q))
+    assert not is_exact(Traversal(), P, cousins(Q))
 
 
 def test_dropping_the_second_token_gives_55_to_45() -> None:
     p = Table(2, lambda text: fractions(1, 1))
     q = Table(2, lambda text: fractions(9, 1))
-    drafting = drops_drawn(q, 1, lambda token, law: token == 1)
-    assert committed_law(Rejection(), p, drafting, 1) == {(0,): Fraction(55, 100), (1,): Fraction(45, 100)}
+    drafting = drops_drawn(q, 1, lambda token, q: token == 1)
+    assert text_probs(Rejection(), p, drafting, 1) == {(0,): Fraction(55, 100), (1,): Fraction(45, 100)}
 
 
 def test_right_rules_pass_the_same_comparison() -> None:
     for rule in (Rejection(), Block(), Traversal(), KSeq()):
-        assert lawful(rule, P, tree(Q, (2,)))
-        assert lawful(rule, TOY_P, chain(TOY_Q, 2))
+        assert is_exact(rule, P, tree(Q, (2,)))
+        assert is_exact(rule, TOY_P, chain(TOY_Q, 2))

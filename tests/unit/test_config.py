@@ -44,7 +44,7 @@ def test_the_default_drafts_what_the_command_line_does() -> None:
         ({"prompt_lookup_min": 0}, "at least 1"),
         ({"model": 3}, "model is 3; it must be text"),
         ({"model": " "}, "model is ' '; it must be text"),
-        ({"draft": ["ngram"]}, "draft is \\['ngram'\\]; it must be text"),
+        ({"draft": ["ngram"]}, "draft is \\['ngram'\\]; it must be a name, or an object with"),
         ({"cascade": 0.5}, "cascade is 0.5"),
         ({"memory": 3}, "memory is 3; it must be a path"),
         ({"backend": 7}, "backend is 7"),

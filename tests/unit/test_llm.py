@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -17,15 +21,15 @@ def load(draft: str = "none", **options: Any) -> forerun.LLM:
     return forerun.LLM.load("toy", draft=draft, **options)
 
 
-def test_speculation_changes_the_rounds_and_not_the_text() -> None:
+def test_speculation_changes_the_steps_and_not_the_text() -> None:
     plain, fast = load(), load(draft="ngram", num_speculative_tokens=5)
     sets: list[dict[str, Any]] = [{}, {"temperature": 0.7, "seed": 3}, {"repetition_penalty": 1.2}]
     for options in sets:
         slow = plain.generate("the drafter", max_tokens=80, **options)
         quick = fast.generate("the drafter", max_tokens=80, **options)
         assert (quick.text, quick.token_ids) == (slow.text, slow.token_ids)
-        assert slow.stats.rounds == 80
-        assert quick.stats.rounds == 80 - quick.stats.accepted < 80
+        assert slow.stats.steps == 80
+        assert quick.stats.steps == 80 - quick.stats.accepted < 80
 
 
 def test_a_stream_adds_up_to_the_text() -> None:
@@ -85,23 +89,32 @@ def test_stopping_a_stream_early_leaves_the_model_usable() -> None:
     assert llm.generate("the drafter", max_tokens=5).usage.completion_tokens == 5
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX signals")
 def test_ctrl_c_keeps_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     llm = load()
-    step, count = llm.assembly.engine.step, 0
+    step, count, seen = llm.assembly.engine.step, 0, threading.Event()
 
     def interrupted() -> list[StepResult]:
         nonlocal count
         count += 1
         if count == 5:
-            raise KeyboardInterrupt
+            os.kill(os.getpid(), signal.SIGINT)  # which reaches the thread that waits for chunks
+            assert seen.wait(60)
         return step()
 
     monkeypatch.setattr(llm.assembly.engine, "step", interrupted)
-    stream = llm.stream("the drafter", max_tokens=100)
-    with pytest.raises(KeyboardInterrupt):
-        list(stream)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        stream = llm.stream("the drafter", max_tokens=100)
+        with pytest.raises(KeyboardInterrupt):
+            list(stream)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert stream.completion.usage.completion_tokens == 4
     assert len(stream.completion.text) == 4
+    assert stream.completion.finish_reason == "abort"
+    seen.set()
+    stream.close()
     assert stream.completion.finish_reason == "abort"
     assert llm.assembly.engine.idle
 
@@ -115,15 +128,15 @@ def test_the_seed_is_reported_and_repeats_the_text() -> None:
 def test_results_are_plain_data() -> None:
     done = load(draft="ngram").generate("the drafter", max_tokens=30, logprobs=2, trace=True)
     data = json.loads(json.dumps(done.as_dict()))
-    assert data["usage"] == {"prompt_tokens": 11, "completion_tokens": 30}
+    assert data["usage"] == {"prompt_tokens": 11, "completion_tokens": 30, "cached_tokens": 0}
     assert (data["model"], data["draft"], data["backend"], data["verifier"]) == ("toy", "ngram", "toy", "keyed")
     assert set(data["timings"]) == {
         "load_s", "ttft_s", "decode_s", "tokens_per_second", "prompt_tokens_per_second", "draft_s", "verify_s", "other_s",
     }  # fmt: skip
     assert data["lossy"] is False
     metrics = data["metrics"]["speculative_decoding"]
-    assert metrics["num_accepted_draft_tokens"] == sum(len(r["accepted_path"]) for r in data["rounds"])
-    assert sum(len(r["tokens"]) for r in data["rounds"]) == 30
+    assert metrics["num_accepted_draft_tokens"] == sum(len(r["accepted_path"]) for r in data["steps"])
+    assert sum(len(r["tokens"]) for r in data["steps"]) == 30
     assert len(data["logprobs"]) == 30
     assert all(len(entry["top"]) == 2 for entry in data["logprobs"])
 
@@ -166,8 +179,9 @@ def test_bad_prompts_are_refused(prompt: Any, says: str) -> None:
 
 def test_what_goes_with_a_prompt_is_checked_too() -> None:
     llm = load(draft="prediction")
+    wrong: Any = ["hello"]
     with pytest.raises(PromptError, match="prediction is list"):
-        llm.generate("hello", prediction=["hello"])
+        llm.generate("hello", prediction=wrong)
     for prompt, raw in (([1, 2], False), ("hello", True)):
         with pytest.raises(PromptError, match="no place for a system message"):
             llm.generate(prompt, system="be kind", raw=raw)
@@ -191,7 +205,7 @@ def test_control_tokens_in_a_prompt_are_text_unless_asked_otherwise() -> None:
     assert len(llm.encode("a<|endoftext|>")) == 1 + len("<|endoftext|>")
     assert llm.encode("a<|endoftext|>", special=True) == [ord("a"), 256]
     assert llm.encode([{"role": "user", "content": "<|endoftext|>"}], special=True) == [256]
-    assert llm.job("<|endoftext|>", special=True).request.prompt == [256]
+    assert llm.ask("<|endoftext|>", special=True).request.prompt == (256,)
 
 
 def test_raw_text_may_be_blank_and_empty_where_a_text_has_a_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,10 +236,11 @@ def test_a_bad_prompt_among_many_takes_its_turn_as_an_error() -> None:
 
 def test_options_that_suit_no_prompt_end_a_batch_at_once() -> None:
     llm = load()
+    misspelled: Any = {"temprature": 1}
     with pytest.raises(PromptError, match="put it into a list"):
         list(llm.generate_all("what"))
     with pytest.raises(SamplingError, match="temprature"):
-        list(llm.generate_all(["a", "b"], temprature=1))
+        list(llm.generate_all(["a", "b"], **misspelled))
     wrong: list[Any] = [0, -1, "3"]
     for concurrency in wrong:
         with pytest.raises(UsageError, match="concurrency is"):
@@ -235,7 +250,7 @@ def test_options_that_suit_no_prompt_end_a_batch_at_once() -> None:
 def test_chunks_tell_how_much_of_the_prompt_was_read() -> None:
     llm = load(draft="ngram")
     prompt = "the target reads " * 80
-    rows = llm.assembly.engine._scheduler.prefill_rows
+    rows = llm.assembly.engine.scheduler._prefill_rows
     assert len(prompt) > 2 * rows
     stream = llm.stream(prompt, max_tokens=9)
     chunks = list(stream)

@@ -1,56 +1,114 @@
-"""From a draft in the language of `drafters.grammar` to a drafter, with everything it needs found and checked."""
+"""From a draft in the language of `drafters.grammar` to the methods of an engine, with everything found and checked."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import Any, cast
 
-from forerun.assembly.cascades import Cascades, stages
-from forerun.assembly.models import Source
-from forerun.assembly.partners import CHEAP, Partner
-from forerun.config import Config
-from forerun.core.protocols import Drafter, Model
-from forerun.drafters.choice import Choice, Judge
+from forerun.assembly.draft_models import CHEAP, DraftSource
+from forerun.assembly.models import FoundModel
+from forerun.cascade.build import Cascades, stages
+from forerun.config import PARTS, Config
+from forerun.core import choosing
+from forerun.core.model import Model
+from forerun.core.protocols import Drafter
 from forerun.drafters.grammar import KNOWN, Composition, Single, Spec, assemble, parse, singles
-from forerun.drafters.none import NoneDrafter
 from forerun.drafters.plugins import Factory, Host, Plugin, installed
+from forerun.engine import Method
 from forerun.errors import CompositionError, UsageError
-
-if TYPE_CHECKING:
-    from forerun.drafters.model import Helper
 
 # What `auto` drafts with: everything that costs next to nothing, in one tree (a request without a prediction has none to
 # draft from); and a draft model that is on this machine already, where it is worth more.
 AUTO = "prediction+suffix+recycling"
+# Drafters that run a model.
+_MODELS = ("model", "self")
 
 
 class Drafting:
-    """A draft that was read and whose models were found and compared with the target, but not loaded.
+    """The drafts of a configuration, read and their models found and compared with the target, but not loaded.
 
     Raises UsageError for a draft that makes no sense, CompositionError for a model of another vocabulary, or for a
     cascade of which the drafter can have no part. known: draft models that were found already, by name.
     """
 
-    def __init__(self, config: Config, target: Source, cascades: Cascades, known: Mapping[str, Source]) -> None:
+    def __init__(self, config: Config, target: FoundModel, cascades: Cascades, known: Mapping[str, FoundModel]) -> None:
         self._config, self._target, self._cascades = config, target, cascades
         self._plugins: dict[str, tuple[Plugin, Factory]] = {}
-        self.spec: Spec = self._parsed(_auto(config) if config.draft == "auto" else config.draft)
+        self._made: dict[tuple[Single, int], Drafter] = {}
+        self._own = None if isinstance(config.draft, str) else config.draft
+        texts = ["none" if self._own is not None else str(config.draft), *config.other_drafts]
+        self.specs: list[Spec] = [self._parsed(_auto(config) if text == "auto" else text) for text in texts]
+        for spec in self.specs:
+            _check_choice(spec)
         cascades.check(self.spec, target.name)
         if config.memory is not None and config.remember != "texts" and not config.memory.exists():
             raise UsageError(
-                f"there is no memory file {config.memory}; make it with `forerun memory build`, or let answers be remembered "
-                "in it with --remember texts."
+                f"there is no memory file {config.memory}; make it with `forerun memory build`, or let answers be "
+                "remembered in it with --remember texts."
             )
-        self._partners: dict[Single, Partner] = {}
-        helped, mixes = _helped(self.spec), bool(cascades.mixtures)
-        for single in singles(self.spec):
-            if single.name in ("model", "self") and single not in self._partners:
-                laws = mixes or single in helped
-                self._partners[single] = Partner(single, config, target, known, laws=laws, mixes=mixes)
+        self._sources: dict[Single, DraftSource] = {}
+        mixes = bool(cascades.mixtures)
+        for spec in self.specs:
+            staged = _staged(spec)
+            for single in singles(spec):
+                if single.name in _MODELS and single not in self._sources:
+                    needs = mixes or single in staged
+                    self._sources[single] = DraftSource(single, config, target, known, needs_probs=needs, mixes=mixes)
         if cascades.plain or len(cascades.mixtures) > 1:
             self._check_stages()
+
+    @property
+    def spec(self) -> Spec:
+        """The default draft."""
+        return self.specs[0]
+
+    @property
+    def name(self) -> str:
+        """The default draft as results show it."""
+        return getattr(self._own, "name", "custom") if self._own is not None else str(self.spec)
+
+    @property
+    def drafts(self) -> bool:
+        """Whether anything is ever proposed."""
+        return self._own is not None or any(single.name != "none" for spec in self.specs for single in singles(spec))
+
+    @property
+    def uses_predictions(self) -> bool:
+        """Whether anything looks at what a request expects back. Drafters of other packages may."""
+        names = {single.name for spec in self.specs for single in singles(spec)}
+        return "prediction" in names or not names.isdisjoint(self._plugins) or self._own is not None or not self.drafts
+
+    @property
+    def models(self) -> list[FoundModel]:
+        """The draft models, those first that read texts themselves."""
+        return [source.found for source in sorted(self._sources.values(), key=lambda source: source.borrows)]
+
+    @property
+    def reading_models(self) -> list[FoundModel]:
+        """Those that keep keys and values of their own."""
+        return [source.found for source in self._sources.values() if not source.borrows]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the draft models."""
+        return tuple(source.note for source in self._sources.values() if source.note)
+
+    def methods(self) -> dict[str, Method]:
+        """Load what is needed; the default first. Raises CompositionError, ModelError or BackendError."""
+        built: dict[str, Method] = {}
+        if self._own is not None:
+            self._own = drafter = self._from_outside(self._own)
+            built[self.name] = Method(cheap=drafter)
+        for spec in self.specs[self._own is not None :]:
+            if any(single.name != "none" for single in singles(spec)):
+                built[str(spec)] = self._method(spec)
+        return built
+
+    def stages(self) -> list[Model]:
+        """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
+        return [self._sources[single].found.model for single in stages(self.spec)]
 
     def _parsed(self, text: str) -> Spec:
         """What the text says; other packages are looked at only for names that are not known here."""
@@ -60,77 +118,76 @@ class Drafting:
             found = installed(KNOWN)
             spec = parse(text, {**KNOWN, **dict.fromkeys(found, "")})
         named = {single.name for single in singles(spec)} & found.keys()
-        self._plugins = {name: (found[name], found[name].load()) for name in sorted(named)}
+        self._plugins |= {name: (found[name], found[name].load()) for name in sorted(named)}
         return spec
 
-    @property
-    def name(self) -> str:
-        """The draft as results show it."""
-        return str(self.spec)
-
-    @property
-    def drafts(self) -> bool:
-        """Whether anything is ever proposed."""
-        return any(single.name != "none" for single in singles(self.spec))
-
-    @property
-    def predicts(self) -> bool:
-        """Whether anything looks at what a request expects back; plug-ins may, and where nothing drafts nobody minds."""
-        names = {single.name for single in singles(self.spec)}
-        return "prediction" in names or not names.isdisjoint(self._plugins) or not self.drafts
-
-    def build(self, judge: Judge | None) -> Drafter:
-        """Load what it needs. judge: decides between the sides of `|`, and whether a model drafts at all.
-
-        Raises CompositionError, ModelError or BackendError.
-        """
-        drafter = assemble(self.spec, self._make, judge)
-        chosen = isinstance(self.spec, Composition) and self.spec.sign == "|"
-        if judge is None or chosen or not any(single.name in ("model", "self") for single in singles(self.spec)):
-            return drafter
-        return Choice(NoneDrafter(), drafter, judge)
-
-    def stages(self) -> list[Model]:
-        """The models of `model:a<model:b`, from the one that drafts for the target down, loaded."""
-        return [self._partners[single].source.model for single in stages(self.spec)]
-
-    @property
-    def dear(self) -> Source | None:
-        """The model that drafts for the target, if one does; of several, the first that reads texts itself."""
-        found = sorted(self._partners.values(), key=lambda partner: partner.borrows)
-        return found[0].source if found else None
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What the user should know about the draft models."""
-        return tuple(partner.note for partner in self._partners.values() if partner.note)
+    def _method(self, spec: Spec) -> Method:
+        if isinstance(spec, Composition) and spec.sign == "|":
+            cheap, model = spec.parts
+            return Method(assemble(cheap, self._make), assemble(model, self._make))
+        drafter = assemble(spec, self._make)
+        return Method(model=drafter) if _runs_model(spec) else Method(cheap=drafter)
 
     def _check_stages(self) -> None:
         """Stages of a cascade write in each other's ids: every one must be of the target's vocabulary."""
         from forerun.tokenizers.vocabulary import compare
 
         for single in stages(self.spec):
-            partner = self._partners[single]
-            report = compare(self._target.tokenizer, partner.source.tokenizer)
-            why = "its head has rows for some tokens only" if partner.restricted else report.describe()
-            if partner.restricted or not report.shared:
+            source = self._sources[single]
+            report = compare(self._target.tokenizer, source.found.tokenizer)
+            why = "its head has rows for some tokens only" if source.restricted else report.describe()
+            if source.restricted or not report.shared:
                 raise CompositionError(
-                    f"{partner.name} cannot be a stage of a cascade below {self._target.name}: {why}."
+                    f"{source.name} cannot be a stage of a cascade below {self._target.name}: {why}."
                 )
 
-    def _make(self, single: Single, helper: Drafter | None) -> Drafter:
-        if single in self._partners:
-            model = None
-            if len(self._cascades.mixtures) > 1:
-                model = self._cascades.model(stages(self.spec).index(single), self.stages())
-            return self._partners[single].drafter(cast("Helper | None", helper), model)
+    def _make(self, single: Single, stage: Drafter | None) -> Drafter:
+        """One drafter by name, made once however many drafts it is part of."""
+        key = (single, id(stage))
+        if key not in self._made:
+            self._made[key] = self._new(single, stage)
+        return self._made[key]
+
+    def _new(self, single: Single, stage: Drafter | None) -> Drafter:
+        if single in self._sources:
+            model, cascades = None, self._cascades
+            if len(cascades.mixtures) > 1:
+                model = cascades.model(stages(self.spec).index(single), self.stages())
+            annotate = choosing.untruncated_probs if cascades.mixtures and not cascades.plain else None
+            return self._sources[single].drafter(stage, model, annotate)
         if single.name in self._plugins:
             plugin, factory = self._plugins[single.name]
-            return plugin.make(factory, Host(self._target.model.info, self._target.tokenizer, single.argument))
-        made = _MAKERS.get(single.name)
-        if made is None:
-            raise UsageError(f"the drafter {single.name!r} cannot be built here.")
-        return made(self._config, self._target)
+            return plugin.make(factory, self._host(single.argument))
+        return _MAKERS[single.name](self._config, self._target)
+
+    def _from_outside(self, given: Drafter | Factory) -> Drafter:
+        """A drafter that the caller handed over, or what a function makes for this target. Raises CompositionError."""
+        drafter: Any = given
+        if isinstance(given, type) or not hasattr(given, "propose"):
+            drafter = cast(Factory, given)(self._host(""))
+        if missing := [part for part in PARTS["draft"] if not hasattr(drafter, part)]:
+            raise CompositionError(
+                f"what the function given as draft makes is no drafter: {type(drafter).__name__} has no "
+                f"{', '.join(missing)}."
+            )
+        return cast(Drafter, drafter)
+
+    def _host(self, argument: str) -> Host:
+        return Host(self._target.model.info, self._target.tokenizer, argument)
+
+
+def _check_choice(spec: Spec) -> None:
+    if isinstance(spec, Composition) and spec.sign == "|":
+        cheap, model = spec.parts
+        if _runs_model(cheap) or not _runs_model(model):
+            raise CompositionError(
+                f"in the draft {spec}, the left side of '|' must run no model and the right side one; to put drafters into "
+                "one tree, join them with '+'."
+            )
+
+
+def _runs_model(spec: Spec) -> bool:
+    return any(single.name in _MODELS for single in singles(spec))
 
 
 def _auto(config: Config) -> str:
@@ -141,31 +198,31 @@ def _auto(config: Config) -> str:
     if entry is None or entry.drafter is None or Cache().get(find(entry.drafter)) is None:
         return AUTO
     if config.cascade is not None:
-        return f"model:{entry.drafter}"  # a cascade mixes with what a model thinks
+        return f"model:{entry.drafter}"  # a cascade mixes with a model's distribution
     return f"{AUTO}|model:{entry.drafter}{CHEAP}"
 
 
-def _helped(spec: Spec) -> set[Single]:
+def _staged(spec: Spec) -> set[Single]:
     """The models that something drafts for."""
     if isinstance(spec, Single):
         return set()
-    below = set().union(*map(_helped, spec.parts))
+    below = set().union(*map(_staged, spec.parts))
     return below | ({spec.parts[0]} if spec.sign == "<" and isinstance(spec.parts[0], Single) else set())
 
 
-def _none(config: Config, target: Source) -> Drafter:
+def _none(_config: Config, _target: FoundModel) -> Drafter:
     from forerun.drafters.none import NoneDrafter
 
     return NoneDrafter()
 
 
-def _ngram(config: Config, target: Source) -> Drafter:
+def _ngram(config: Config, _target: FoundModel) -> Drafter:
     from forerun.drafters.ngram import NgramDrafter
 
     return NgramDrafter(config.prompt_lookup_min, config.prompt_lookup_max)
 
 
-def _suffix(config: Config, target: Source) -> Drafter:
+def _suffix(config: Config, target: FoundModel) -> Drafter:
     from forerun.drafters.history import History
     from forerun.drafters.suffix import SuffixDrafter
 
@@ -180,7 +237,7 @@ def _suffix(config: Config, target: Source) -> Drafter:
     return SuffixDrafter(history, path=path if config.remember == "texts" else None)
 
 
-def _recycling(config: Config, target: Source) -> Drafter:
+def _recycling(config: Config, target: FoundModel) -> Drafter:
     from forerun.drafters.recycling import Matrix, RecyclingDrafter
 
     usable = target.model.info.usable_vocab
@@ -198,30 +255,16 @@ def _memory(name: str) -> Path:
     return default_home() / "memory" / name
 
 
-def _logitspec(config: Config, target: Source) -> Drafter:
-    from forerun.drafters.logitspec import LogitSpecDrafter
-
-    return LogitSpecDrafter(target.model.info.usable_vocab)
-
-
-def _prediction(config: Config, target: Source) -> Drafter:
+def _prediction(_config: Config, target: FoundModel) -> Drafter:
     from forerun.drafters.prediction import PredictionDrafter
 
     return PredictionDrafter(target.model.info.usable_vocab)
 
 
-def _lookahead(config: Config, target: Source) -> Drafter:
-    from forerun.drafters.lookahead import LookaheadDrafter
-
-    return LookaheadDrafter(target.model.info.usable_vocab)
-
-
-_MAKERS: Mapping[str, Callable[[Config, Source], Drafter]] = {
+_MAKERS: Mapping[str, Callable[[Config, FoundModel], Drafter]] = {
     "none": _none,
     "ngram": _ngram,
     "suffix": _suffix,
     "recycling": _recycling,
-    "logitspec": _logitspec,
     "prediction": _prediction,
-    "lookahead": _lookahead,
 }

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
-from functools import cached_property
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from forerun.backends.cores import capped
 from forerun.config import Config
-from forerun.core.protocols import Model
+from forerun.core.model import Model
 
 if TYPE_CHECKING:
     from forerun.text.chat import ChatTemplate
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
     from forerun.weights import Weights
 
 
-class Source:
+class FoundModel:
     """A model found but not loaded: what it is called, and enough of its files open to compare vocabularies.
 
+    load: from the bytes that its keys and values may take (None: no limit of ours) to the model.
     weights: the opened files, None for a model that has none (the toy).
+    kv_memory: what `model` is loaded with.
     """
 
     def __init__(
@@ -29,19 +32,30 @@ class Source:
         name: str,
         tokenizer: Tokenizer,
         template: ChatTemplate | None,
-        load: Callable[[], Model],
+        load: Callable[[int | None], Model],
         weights: Weights | None = None,
     ) -> None:
         self.name = name
         self.tokenizer = tokenizer
         self.template = template
         self.weights = weights
+        self.kv_memory: int | None = None
         self._load = load
 
     @cached_property
     def vocabulary(self) -> str:
         """A name for the token strings, the same for two tokenizers only if these are."""
         return hashlib.sha256("\0".join(self.tokenizer.tokens).encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+    @property
+    def types(self) -> Mapping[str, int]:
+        """How many tensors are of each type (`Q4_K`, `F32`, ...); empty for the toy."""
+        return {} if self.weights is None else Counter(tensor.kind for tensor in self.weights.tensors.values())
+
+    def fingerprint(self, config: Config) -> str:
+        """A name for what its keys and values depend on: the file, the backend and how they are stored."""
+        parts = (*(self.stamp or (self.name,)), self.model.info.backend, config.kv_dtype, config.quantize)
+        return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()[:16]
 
     @cached_property
     def stamp(self) -> tuple[Path, int, int] | None:
@@ -55,10 +69,10 @@ class Source:
     @cached_property
     def model(self) -> Model:
         """The model, loaded when it is first asked for. Raises UnsupportedModelError, ModelFileError or BackendError."""
-        return self._load()
+        return self._load(self.kv_memory)
 
 
-def find_model(name: str, config: Config) -> Source:
+def find_model(name: str, config: Config) -> FoundModel:
     """Resolve a name (fetching it on first use) and open its files. Raises ModelError or FetchError."""
     if config.backend == "toy" or name == "toy":
         return _toy()
@@ -71,10 +85,10 @@ def find_model(name: str, config: Config) -> Source:
     tokenizer = load_tokenizer(weights)
     template = None if tokenizer.chat_template is None else ChatTemplate(tokenizer)
     short = Path(name).name if Path(name).exists() else name
-    return Source(short, tokenizer, template, lambda: load_model(weights, tokenizer, short, config), weights)
+    return FoundModel(short, tokenizer, template, partial(load_model, weights, tokenizer, short, config), weights)
 
 
-def load_model(weights: Weights, tokenizer: Tokenizer, name: str, config: Config) -> Model:
+def load_model(weights: Weights, tokenizer: Tokenizer, name: str, config: Config, kv_memory: int | None) -> Model:
     """Load weights into the backend that the config names; `auto` is the compiled core where it was built.
 
     Raises UnsupportedModelError, ModelFileError or BackendError.
@@ -85,7 +99,11 @@ def load_model(weights: Weights, tokenizer: Tokenizer, name: str, config: Config
         from forerun.backends.cpu.options import CpuOptions
 
         options = CpuOptions(
-            threads=threads, kv_dtype=config.kv_dtype, quantize=config.quantize, context=config.context
+            threads=threads,
+            kv_dtype=config.kv_dtype,
+            kv_memory=kv_memory,
+            quantize=config.quantize,
+            context=config.context,
         )
         return CpuModel.from_weights(weights, name=name, usable_vocab=tokenizer.vocab_size, options=options)
     from forerun.backends.reference import ReferenceModel
@@ -116,13 +134,13 @@ def notes(config: Config, backend: str) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _toy() -> Source:
+def _toy() -> FoundModel:
     from forerun.backends.toy import ToyModel, text_logits
     from forerun.tokenizers.tokenizer import byte_tokenizer
 
     tokenizer = byte_tokenizer()
-    law = text_logits([*_TOY_TEXT.encode(), *tokenizer.eos_ids], tokenizer.vocab_size, 5)
-    return Source("toy", tokenizer, None, lambda: ToyModel(tokenizer.vocab_size, 5, law))
+    logits = text_logits([*_TOY_TEXT.encode(), *tokenizer.eos_ids], tokenizer.vocab_size, 5)
+    return FoundModel("toy", tokenizer, None, lambda kv_memory: ToyModel(tokenizer.vocab_size, 5, logits))
 
 
 _TOY_TEXT = (

@@ -1,6 +1,6 @@
 """KV as a transaction, and where the rows of a pass stand in it: what backends with KV in numpy arrays share.
 
-A pass writes its input_tokens tokens and then its nodes into the slots behind the committed ones. `keep` moves one path into
+A pass writes its input tokens and then its nodes into the slots behind the committed ones. `keep` moves one path into
 place; whatever is not kept rolls back. So committed slots are always in the order of positions, and every slot behind
 them is zero between passes.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 from forerun.errors import BackendError
 
 # Slots per block: capacities are multiples of it, and attention works on whole blocks of absolute positions.
@@ -59,7 +59,7 @@ class SequenceKV:
         self.v[layer, :, rows] = v.swapaxes(0, 1)
 
     def keep(self, path: Sequence[int]) -> None:
-        """Commit the input_tokens tokens and the nodes of `path`, in its order; the other nodes are lost."""
+        """Commit the input tokens and the nodes of `path`, in its order; the other nodes are lost."""
         root = self._length + self._forced
         if list(path) != list(range(len(path))):
             slots = root + np.asarray(path)
@@ -71,6 +71,10 @@ class SequenceKV:
         """Forget what the pass wrote. Harmless when nothing is open."""
         if self._open:
             self._end(self._length)
+
+    def pages_needed(self, length: int) -> int:  # noqa: ARG002
+        """None of the pages that are counted (core.model.UNLIMITED): arrays grow as long as there is memory."""
+        return 0
 
     def truncate(self, length: int) -> None:
         """Forget everything past `length` tokens. Raises ValueError when there are fewer, or in the middle of a pass."""
@@ -137,7 +141,7 @@ class SequenceKV:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the rows of one feed stand: input_tokens tokens first, then nodes.
+    """Where the rows of one input stand: input tokens first, then nodes.
 
     positions: `[rows]`, absolute; a node's is its depth past the root.
     straight: how many leading rows find everything that they may read in the slot of its position.

@@ -9,24 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from weakref import WeakSet
 
 import numpy as np
 from numpy.typing import NDArray
 
 from forerun.core.draft import ROOT
+from forerun.core.model import KV, NOTHING, UNLIMITED, Floats, ForwardInput, ModelInfo, Needs, Room
 from forerun.core.noise import derive, splitmix64_array
-from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
 from forerun.errors import BackendError
 
-Law = Callable[[tuple[int, ...]], Floats]
+# From the last tokens of a text to logits `[vocab]`.
+LogitsOf = Callable[[tuple[int, ...]], Floats]
 
 
 class ToyKV:
     """One slot per token read. Slots past `length` belong to a pass that has not committed them."""
 
-    def __init__(self) -> None:
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
         self.slots: list[int] = []
         self.length = 0
+        pages.sequences.add(self)
+
+    def pages_needed(self, length: int) -> int:
+        return self._pages.of(length) - self._pages.of(self.length)
 
     def truncate(self, length: int) -> None:
         if not 0 <= length <= self.length:
@@ -34,42 +41,90 @@ class ToyKV:
         self.length = length
         del self.slots[length:]
 
+    def store(self) -> NDArray[np.uint8]:
+        return np.asarray(self.slots[: self.length], dtype=np.int32).view(np.uint8)
+
     def fork(self) -> ToyKV:
-        copy = ToyKV()
+        copy = ToyKV(self._pages)
         copy.slots, copy.length = self.slots[: self.length], self.length
         return copy
 
     def close(self) -> None:
         self.slots.clear()
         self.length = 0
+        self._pages.sequences.discard(self)
+
+
+class Pages:
+    """The memory of a toy: so many pages of so many tokens, of which no two sequences share one.
+
+    A sequence that nobody holds any more has given its pages back.
+    """
+
+    def __init__(self, total: int, page: int) -> None:
+        self.total, self.page = total, page
+        self.sequences: WeakSet[ToyKV] = WeakSet()
+
+    def of(self, length: int) -> int:
+        return -(-length // self.page)
+
+    @property
+    def free(self) -> int:
+        return self.total - sum(self.of(len(kv.slots)) for kv in self.sequences)
 
 
 class ToyModel:
     """A Markov chain of any order behind the `Model` protocol.
 
-    law: from the last `order` tokens (fewer at the start of a text) to logits `[vocab]`.
+    logits_of: from the last `order` tokens (fewer at the start of a text) to logits `[vocab]`.
+    pages, page: how many pages of how many tokens its sequences may hold together; None is no limit.
     """
 
     def __init__(
-        self, vocab: int, order: int, law: Law, *, context: int = 4096, name: str = "toy", tree: bool = True
+        self,
+        vocab: int,
+        order: int,
+        logits_of: LogitsOf,
+        *,
+        context: int = 4096,
+        name: str = "toy",
+        tree: bool = True,
+        pages: int | None = None,
+        page: int = 8,
     ) -> None:
         self._order = order
-        self._law = law
+        self.logits_of = logits_of
+        self._pages = Pages(UNLIMITED.total if pages is None else pages, page)
         self.info = ModelInfo(name, "toy", vocab, vocab, context, tree=tree, hidden=1, width=order)
 
     def open(self) -> ToyKV:
-        return ToyKV()
+        return ToyKV(self._pages)
+
+    def restore(self, stored: NDArray[np.uint8], length: int) -> ToyKV:
+        if len(stored) != 4 * length:
+            raise BackendError(f"{self.info.name} was given {len(stored)} bytes for {length} tokens.")
+        kv = self.open()
+        kv.slots, kv.length = stored.view(np.int32).tolist(), length
+        if self._pages.free < 0:
+            kv.close()
+            raise BackendError(f"{self.info.name}'s memory is full; run fewer sequences at a time.")
+        return kv
+
+    def room(self) -> Room:
+        return Room(self._pages.free, self._pages.total, self._pages.page)
 
     @contextmanager
     def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ToyOutput]:
-        kvs = [_own(feed.kv) for feed in inputs]
+        kvs = [_own(given.kv) for given in inputs]
         self._check(inputs, kvs)
-        scored = ToyOutput(inputs, kvs, needs)
+        output = ToyOutput(inputs, kvs, needs)
         try:
-            for kv, feed in zip(kvs, inputs, strict=True):
-                kv.slots += [*feed.input_tokens, *feed.draft.tokens]
-                scored.add(*self._rows(kv, feed, needs))
-            yield scored
+            for kv, given in zip(kvs, inputs, strict=True):
+                kv.slots += [*given.input_tokens, *given.draft.tokens]
+                if self._pages.free < 0:
+                    raise BackendError(f"{self.info.name}'s memory is full; run fewer sequences at a time.")
+                output.add(*self._rows(kv, given, needs))
+            yield output
         finally:
             for kv in kvs:
                 del kv.slots[kv.length :]
@@ -78,26 +133,26 @@ class ToyModel:
         pass
 
     def _check(self, inputs: Sequence[ForwardInput], kvs: Sequence[ToyKV]) -> None:
-        for feed, kv in zip(inputs, kvs, strict=True):
-            for token in (*feed.input_tokens, *feed.draft.tokens):
+        for given, kv in zip(inputs, kvs, strict=True):
+            for token in (*given.input_tokens, *given.draft.tokens):
                 if not 0 <= token < self.info.vocab_size:
                     raise BackendError(f"token id {token} is outside {self.info.name}'s {self.info.vocab_size} ids.")
-            depth = max(feed.draft.depths, default=0)
-            if kv.length + len(feed.input_tokens) + depth > self.info.context:
+            depth = max(given.draft.depths, default=0)
+            if kv.length + len(given.input_tokens) + depth > self.info.context:
                 raise BackendError(f"{self.info.name} holds {self.info.context} tokens; the pass needs more.")
 
-    def _rows(self, kv: ToyKV, feed: ForwardInput, needs: Needs) -> tuple[Floats, Floats]:
+    def _rows(self, kv: ToyKV, given: ForwardInput, needs: Needs) -> tuple[Floats, Floats]:
         """Logits of the rows asked for, and hidden states (the tokens that each row sees) of all rows."""
-        start, root = kv.length, kv.length + len(feed.input_tokens)
-        input_tokens = [tuple(kv.slots[: start + i + 1]) for i in range(len(feed.input_tokens))]
+        start, root = kv.length, kv.length + len(given.input_tokens)
+        read = [tuple(kv.slots[: start + i + 1]) for i in range(len(given.input_tokens))]
         nodes = [
-            tuple(kv.slots[:root]) + tuple(kv.slots[root + n] for n in feed.draft.path_to(node))
-            for node in range(len(feed.draft))
+            tuple(kv.slots[:root]) + tuple(kv.slots[root + n] for n in given.draft.path_to(node))
+            for node in range(len(given.draft))
         ]
-        seen = [path[-self._order :] if self._order else () for path in (*input_tokens, *nodes)]
-        first = 0 if needs.every_row else len(input_tokens) - 1
-        wanted = seen[first:] if feed.logits or needs.every_row else []
-        logits = np.stack([self._law(path) for path in wanted]) if wanted else np.empty((0, self.info.vocab_size))
+        seen = [path[-self._order :] if self._order else () for path in (*read, *nodes)]
+        first = 0 if needs.every_row else len(read) - 1
+        wanted = seen[first:] if given.logits or needs.every_row else []
+        logits = np.stack([self.logits_of(path) for path in wanted]) if wanted else np.empty((0, self.info.vocab_size))
         hidden = np.full((len(seen), self._order), ROOT, dtype=np.float32)
         for row, path in enumerate(seen):
             hidden[row, self._order - len(path) :] = path
@@ -108,7 +163,7 @@ class ToyOutput:
     """Rows of one pass over toys."""
 
     def __init__(self, inputs: Sequence[ForwardInput], kvs: Sequence[ToyKV], needs: Needs) -> None:
-        self._feeds, self._kvs, self._needs = inputs, kvs, needs
+        self._inputs, self._kvs, self._needs = inputs, kvs, needs
         self._logits: list[Floats] = []
         self._hidden: list[Floats] = []
 
@@ -119,30 +174,30 @@ class ToyOutput:
     def logits(self, index: int) -> Floats:
         return self._logits[index]
 
-    def hidden(self, index: int, layer: int) -> Floats:
+    def hidden(self, index: int, layer: int) -> Floats:  # noqa: ARG002
         return self._hidden[index]
 
     def commit(self, index: int, path: Sequence[int]) -> None:
-        kv, feed = self._kvs[index], self._feeds[index]
-        root = kv.length + len(feed.input_tokens)
+        kv, given = self._kvs[index], self._inputs[index]
+        root = kv.length + len(given.input_tokens)
         kept = [kv.slots[root + node] for node in path]
         kv.slots[root:] = kept
         kv.length = root + len(kept)
 
 
-def random_logits(vocab: int, seed: int, scale: float = 2.0) -> Law:
+def random_logits(vocab: int, seed: int, scale: float = 2.0) -> LogitsOf:
     """Logits that look random but depend only on the tokens given, the seed and nothing else."""
 
-    def law(path: tuple[int, ...]) -> Floats:
+    def logits(path: tuple[int, ...]) -> Floats:
         state = derive(seed, *path)
         words = splitmix64_array(state, np.arange(vocab, dtype=np.uint64))
-        logits: Floats = (words >> np.uint64(40)).astype(np.float32) * np.float32(scale / 2**23) - np.float32(scale)
-        return logits
+        row: Floats = (words >> np.uint64(40)).astype(np.float32) * np.float32(scale / 2**23) - np.float32(scale)
+        return row
 
-    return law
+    return logits
 
 
-def text_logits(text: Sequence[int], vocab: int, order: int) -> Law:
+def text_logits(text: Sequence[int], vocab: int, order: int) -> LogitsOf:
     """A Markov chain counted from a text, backing off to shorter contexts: it babbles in the text's manner."""
     counts: dict[tuple[int, ...], NDArray[np.float32]] = {}
     for end, token in enumerate(text):
@@ -150,14 +205,14 @@ def text_logits(text: Sequence[int], vocab: int, order: int) -> Law:
             key = tuple(text[end - length : end])
             counts.setdefault(key, np.zeros(vocab, dtype=np.float32))[token] += 1
 
-    def law(path: tuple[int, ...]) -> Floats:
+    def logits(path: tuple[int, ...]) -> Floats:
         key = path
         while key and key not in counts:
             key = key[1:]
-        logits: Floats = np.log(counts.get(key, np.ones(vocab, dtype=np.float32)) + np.float32(1e-4))
-        return logits
+        row: Floats = np.log(counts.get(key, np.ones(vocab, dtype=np.float32)) + np.float32(1e-4))
+        return row
 
-    return law
+    return logits
 
 
 def _own(kv: KV) -> ToyKV:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from forerun.core.protocols import Model
+from forerun.core.model import Model
 from forerun.weights import Weights
 
 

@@ -1,7 +1,7 @@
 """Drafting methods against plain decoding: every prompt once per method, in turn, on one loaded target.
 
 The text comes first: a method whose tokens differ from plain decoding's is reported as wrong, and its time is not used.
-Ratios compare the same tokens, so they are ratios of seconds: `decode` from the first round's tokens on, `whole` from
+Ratios compare the same tokens, so they are ratios of seconds: `decode` from the first step's tokens on, `whole` from
 asking to the end. Sums of seconds weigh long answers, the mean of the prompts' own ratios does not. All figures of a
 method come from the same runs.
 """
@@ -72,7 +72,7 @@ class Row:
 
     @property
     def decode_ratio(self) -> float:
-        """Plain decoding's seconds over this method's, from the first round on; above 1 is faster."""
+        """Plain decoding's seconds over this method's, from the first step on; above 1 is faster."""
         return self.plain_decode_s / self.decode_s if self.decode_s > 0 else float("nan")
 
     @property
@@ -90,7 +90,7 @@ class Row:
         return self.tokens / self.decode_s if self.decode_s > 0 else float("nan")
 
     def shares(self) -> tuple[float, float, float]:
-        """Shares of the rounds' time spent drafting, verifying and on the rest."""
+        """Shares of the steps' time spent drafting, verifying and on the rest."""
         parts = (self.stats.draft_s, self.stats.verify_s, self.stats.other_s)
         total = sum(parts) or float("nan")
         return parts[0] / total, parts[1] / total, parts[2] / total
@@ -109,7 +109,7 @@ class Row:
             "tokens_per_second": self.tokens_per_second,
             "mean_acceptance_length": self.stats.mean_acceptance_length,
             "draft_acceptance_rate": self.stats.draft_acceptance_rate,
-            "tokens_per_round": self.stats.tokens / max(1, self.stats.rounds),
+            "tokens_per_step": self.stats.tokens / max(1, self.stats.steps),
             "draft_share": draft,
             "verify_share": verify,
             "other_share": rest,

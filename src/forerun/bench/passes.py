@@ -14,7 +14,7 @@ from typing import Any
 
 from forerun.bench.peers import Peer
 from forerun.core.draft import Draft
-from forerun.core.protocols import KV, ForwardInput, Model
+from forerun.core.model import KV, ForwardInput, Model
 
 Clock = Callable[[], float]
 
@@ -97,7 +97,7 @@ def measure_passes(
             for engine in engines if repeat % 2 == 0 else reversed(engines):
                 started = clock()
                 engine.rows(following[:size])
-                if repeat:  # the first round pays for pages and buffers
+                if repeat:  # the first repeat pays for pages and buffers
                     times.setdefault((engine.name, size), []).append(clock() - started)
     return [
         PassTable(

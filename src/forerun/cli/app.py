@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from forerun.cli.bench import bench
+from forerun.cli.bench_serve import serve as bench_serve
 from forerun.cli.cache import cache
 from forerun.cli.cascade import cascade
 from forerun.cli.chat import chat
@@ -15,6 +16,7 @@ from forerun.cli.generate import generate
 from forerun.cli.memory import memory
 from forerun.cli.models import models
 from forerun.cli.pull import pull
+from forerun.cli.serve import serve
 
 app = typer.Typer(
     help="Language models that answer faster and still say the same thing.",
@@ -43,8 +45,9 @@ def _start(
         typer.echo(context.get_help())
 
 
-for command in (generate, chat, pull, compat, cascade):
+for command in (generate, chat, serve, pull, compat, cascade):
     app.command()(command)
+bench.command("serve")(bench_serve)
 app.add_typer(bench, name="bench")
 app.add_typer(models, name="models")
 app.add_typer(memory, name="memory")

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from forerun.answer import Answer
 from forerun.cli import parameters, prompts
 from forerun.cli.activity import Activity
 from forerun.cli.output import Output, complain, note
@@ -18,7 +19,8 @@ from forerun.core.stats import Stats
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
-    from forerun.llm import LLM, Job
+    from forerun.cascade.verdict import LossyStats
+    from forerun.llm import LLM
 
 
 def answer_file(
@@ -65,8 +67,9 @@ class Batch:
         self._written = 0
         self._unwritten = deque(questions)
         self._ready = deque(question for question in questions if not question.done)
-        self._running: dict[Job, Question] = {}
+        self._running: dict[Answer, Question] = {}
         self._stats = Stats()
+        self._given_up: LossyStats | None = None
         self._failed = sum(question.error is not None for question in questions)
 
     def run(self, width: int) -> int:
@@ -75,16 +78,16 @@ class Batch:
         started, interrupted = time.perf_counter(), False
         self._say(0.0)
         try:
-            for job, chunk in self._llm.run(self._jobs(), width):
+            for answer, chunk in self._llm.run(self._requests(), width):
                 self._written += len(chunk.token_ids)
-                if job.request.finished:
-                    self._settle(job)
+                if chunk.finish_reason is not None:
+                    self._settle(answer)
                     self.emit()
                 self._say(time.perf_counter() - started)
         except KeyboardInterrupt:
             interrupted = True
-            for job in list(self._running):
-                self._settle(job)
+            for answer in list(self._running):
+                self._settle(answer)
         self.emit(skip_unasked=interrupted)
         self._activity.clear()
         if not self._quiet:
@@ -103,7 +106,7 @@ class Batch:
             elif question.done:
                 self._out.json(question.row())
 
-    def _jobs(self) -> Iterator[Job | None]:
+    def _requests(self) -> Iterator[Answer | None]:
         """The next thing to ask: a conversation's next turn, or a new line; None while answers are awaited."""
         assert self._llm is not None, "only a batch of malformed lines has no model"
         while self._ready or self._running:
@@ -112,16 +115,22 @@ class Batch:
                 continue
             question = self._ready.popleft()
             try:
-                job = self._llm.job(question.prompt(), **dict(self._asked) | question.options)
+                request = self._llm.ask(question.prompt(), **dict(self._asked) | question.options)
             except ForerunError as error:
                 self._fail(question, str(error))
                 continue
-            self._running[job] = question
-            yield job
+            answer = Answer(self._llm.assembly, request, self._llm.load_s)
+            self._running[answer] = question
+            yield answer
 
-    def _settle(self, job: Job) -> None:
-        question, completion = self._running.pop(job), job.completion()
+    def _settle(self, answer: Answer) -> None:
+        question, completion = self._running.pop(answer), answer.completion()
         self._stats.merge(completion.stats)
+        if completion.cascade is not None:
+            from forerun.cascade.verdict import LossyStats
+
+            self._given_up = self._given_up or LossyStats()
+            self._given_up.merge(completion.cascade)
         if completion.error is not None:
             self._fail(question, completion.error)
             return
@@ -151,6 +160,6 @@ class Batch:
         tokens = self._stats.tokens
         line = f"{count(tokens, 'token')} in {seconds:.1f} s, {tokens / max(seconds, 1e-9):.1f} tokens/s, "
         line += speculation(self._stats, self._llm.assembly.draft)
-        if lossy := self._llm.assembly.lossy:
-            line += f"; {given_up(self._stats, lossy)}"
+        if self._given_up is not None:
+            line += f"; {given_up(self._given_up.as_dict(self._llm.assembly.lossy))}"
         note(f"forerun: {line}" + (f"; {count(self._failed, 'line')} failed" if self._failed else ""))

@@ -13,10 +13,10 @@ import typer
 from forerun.cli.files import apart
 from forerun.cli.options import Backend, MaxTokens, Model, Seed, Temperature
 from forerun.cli.output import Output, complain
-from forerun.errors import UsageError
+from forerun.errors import UsageError, unknown
 
 if TYPE_CHECKING:
-    from forerun.assembly import Source
+    from forerun.assembly import FoundModel
     from forerun.bench.limits import Limits
     from forerun.bench.methods import Row, Run
     from forerun.bench.passes import PassTable
@@ -44,9 +44,8 @@ def passes(
     from forerun.bench.passes import Ours, measure_passes
     from forerun.bench.peers import LlamaCpp, Peer
 
-    sizes, contexts = _numbers("rows", rows), _numbers("context", context)
-    if peer not in (None, "llamacpp"):
-        raise UsageError(f"unknown peer {peer!r}; known: llamacpp.")
+    sizes, contexts = numbers("rows", rows), numbers("context", context)
+    known_peer(peer)
     if repeats < 1:
         raise UsageError(f"--repeats is {repeats}; it must be at least 1.")
     longest = max(contexts) + max(sizes) + 8
@@ -98,7 +97,7 @@ def methods(
 
     apart(log, prompts, model)
     names = list(dict.fromkeys([PLAIN, *methods.split()]))
-    questions = _questions(prompts, per_category)
+    asked = questions(prompts, per_category)
     config = _config(model, backend, threads, None)
     source = find_model(config.model, config)
     asks = {
@@ -107,7 +106,7 @@ def methods(
     }
     runs: list[Run] = []
     with Output(log) if log is not None else contextlib.nullcontext() as lines:
-        for run in run_methods(asks, questions, seed=seed or 0, max_tokens=max_tokens, temperature=temperature):
+        for run in run_methods(asks, asked, seed=seed or 0, max_tokens=max_tokens, temperature=temperature):
             runs.append(run)
             if lines is not None:
                 lines.json(run.as_dict())
@@ -131,7 +130,7 @@ def _config(model: str | None, backend: str, threads: int | None, context: int |
     return Config(model=name, backend=backend, threads=threads, context=context, progress=TerminalProgress())
 
 
-def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
+def questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
     from forerun.cli.prompts import first_turns
 
     counts: dict[str, int] = {}
@@ -144,7 +143,7 @@ def _questions(path: Path, per_category: int) -> list[tuple[str, str, str]]:
     return chosen
 
 
-def _text(source: Source, length: int) -> list[int]:
+def _text(source: FoundModel, length: int) -> list[int]:
     """So many tokens of ordinary text."""
     from forerun.tokenizers.frequency import library_texts
 
@@ -157,7 +156,18 @@ def _text(source: Source, length: int) -> list[int]:
     return list(itertools.islice(itertools.cycle(tokens), length))
 
 
-def _numbers(what: str, text: str) -> list[int]:
+def known_peer(name: str | None) -> None:
+    """Raises UsageError for a peer that is unknown or not installed."""
+    from forerun.bench.peers import llama_cpp
+
+    if name is None:
+        return
+    if name not in ("llamacpp", "llama-cpp"):
+        raise unknown("peer", name, ["llamacpp"])
+    llama_cpp()
+
+
+def numbers(what: str, text: str) -> list[int]:
     try:
         numbers = [int(part) for part in text.split(",")]
     except ValueError:
@@ -168,16 +178,16 @@ def _numbers(what: str, text: str) -> list[int]:
 
 
 def _show_passes(tables: list[PassTable], limits: Limits) -> None:
-    table = _table(["engine", "context", *[f"T({rows}) ms" for rows in tables[0].seconds], "prefill tok/s"])
+    table = bare_table(["engine", "context", *[f"T({rows}) ms" for rows in tables[0].seconds], "prefill tok/s"])
     for one in tables:
         cells = [f"{s * 1e3:.1f} ({one.v(rows):.2f})" for rows, s in one.seconds.items()]
         table.add_row(one.engine, str(one.context), *cells, f"{one.prefill:.0f}")
     table.add_row("the machine's floor", "", *(f"{limits.floor(rows) * 1e3:.1f}" for rows in tables[0].seconds), "")
-    _print(table, [limits.describe(), "In brackets: v(n) = T(n) / T(1)."])
+    print_table(table, [limits.describe(), "In brackets: v(n) = T(n) / T(1)."])
 
 
 def _show_methods(rows: list[Row]) -> None:
-    table = _table(
+    table = bare_table(
         ["category", "method", "n", "same", "decode", "mean", "whole", "tok/s", "accept len", "draft", "verify", "rest"]
     )
     for row in rows:
@@ -193,7 +203,7 @@ def _show_methods(rows: list[Row]) -> None:
             f"{row.stats.mean_acceptance_length:.2f}",
             *(f"{share:.1%}" for share in row.shares()),
         )
-    _print(
+    print_table(
         table,
         [
             "decode and whole: seconds of plain decoding over the method's, without and with the prompt.",
@@ -202,7 +212,7 @@ def _show_methods(rows: list[Row]) -> None:
     )
 
 
-def _table(columns: list[str]) -> Any:
+def bare_table(columns: list[str]) -> Any:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False)
@@ -211,7 +221,7 @@ def _table(columns: list[str]) -> Any:
     return table
 
 
-def _print(table: Any, notes: list[str]) -> None:
+def print_table(table: Any, notes: list[str]) -> None:
     import sys
 
     from rich.console import Console

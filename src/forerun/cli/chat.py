@@ -33,6 +33,7 @@ def chat(
     threads: options.Threads = None,
     context: options.Context = None,
     kv_dtype: options.KVDtype = None,
+    kv_memory: options.KVMemory = None,
     quantize: options.Quantize = None,
     verifier: options.Verifier = "keyed",
     cascade: options.Cascade = None,
@@ -50,6 +51,7 @@ def chat(
     """Talk with a model. The conversation is kept; /help lists what else there is."""
     from forerun.cli.conversation import Conversation
     from forerun.cli.lines import HISTORY, lines_for
+    from forerun.cli.talking import talk
     from forerun.core.files import default_home
 
     asked = parameters.sampling(command.params)
@@ -60,5 +62,5 @@ def chat(
         if sys.stdin.isatty() and not quiet:
             note(f"{parts.model}, drafting with {parts.draft}. /help for help.")
         lines = lines_for(None if no_history else default_home() / HISTORY)
-        Conversation(llm, system, asked, out, lines, quiet).run()
+        talk(Conversation(llm, system, asked, out, quiet), lines)
     return 0

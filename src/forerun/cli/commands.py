@@ -45,7 +45,7 @@ def obey(conversation: Conversation, line: str) -> bool:
     return True
 
 
-def _help(conversation: Conversation, rest: str) -> None:
+def _help(_conversation: Conversation, _rest: str) -> None:
     note(HELP)
 
 
@@ -91,7 +91,7 @@ def _system(conversation: Conversation, rest: str) -> None:
     note("(a system message is in front)" if rest else "(no system message)")
 
 
-def _retry(conversation: Conversation, rest: str) -> None:
+def _retry(conversation: Conversation, _rest: str) -> None:
     messages = conversation.messages
     while messages and messages[-1].get("role") != "user":
         messages.pop()
@@ -146,7 +146,7 @@ def _path(rest: str, command: str) -> Path:
     return Path(rest).expanduser()
 
 
-def _stats(conversation: Conversation, rest: str) -> None:
+def _stats(conversation: Conversation, _rest: str) -> None:
     from forerun.cli.summary import count, speculation
 
     last, stats = conversation.last, conversation.stats
@@ -160,7 +160,7 @@ def _stats(conversation: Conversation, rest: str) -> None:
     )
 
 
-def _reset(conversation: Conversation, rest: str) -> None:
+def _reset(conversation: Conversation, _rest: str) -> None:
     conversation.messages.clear()
     note("(a new conversation)")
 

@@ -9,7 +9,7 @@ import typer
 from forerun.cli.options import Backend
 
 if TYPE_CHECKING:
-    from forerun.assembly import Source
+    from forerun.assembly import FoundModel
     from forerun.tokenizers.tokenizer import Tokenizer
     from forerun.tokenizers.vocabulary import VocabularyReport
 
@@ -44,7 +44,7 @@ def compat(
     return 0 if report["consequence"] != "cannot" else 1
 
 
-def compared(target: Source, draft: Source) -> dict[str, Any]:
+def compared(target: FoundModel, draft: FoundModel) -> dict[str, Any]:
     """Everything there is to say, as plain data."""
     from forerun.tokenizers.vocabulary import compare
 
@@ -111,7 +111,7 @@ def _consequence(report: VocabularyReport, target: str, draft: str) -> tuple[str
     return "cannot", f"{draft} cannot draft for {target}: they have next to no token in common; choose another model"
 
 
-def _side(source: Source) -> dict[str, Any]:
+def _side(source: FoundModel) -> dict[str, Any]:
     tokenizer = source.tokenizer
     return {
         "name": source.name,
@@ -123,7 +123,7 @@ def _side(source: Source) -> dict[str, Any]:
     }
 
 
-def _rows(source: Source) -> int | None:
+def _rows(source: FoundModel) -> int | None:
     return None if source.weights is None else source.weights.spec.vocab_size
 
 

@@ -58,6 +58,7 @@ def generate(
     threads: options.Threads = None,
     context: options.Context = None,
     kv_dtype: options.KVDtype = None,
+    kv_memory: options.KVMemory = None,
     quantize: options.Quantize = None,
     verifier: options.Verifier = "keyed",
     cascade: options.Cascade = None,
@@ -74,7 +75,7 @@ def generate(
     concurrency: Annotated[int | None, typer.Option(help="With --prompts: how many at once.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to this file.")] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object with everything there is to know.")] = False,
-    trace: Annotated[bool, typer.Option("--trace", help="With JSON: what each round drafted and kept.")] = False,
+    trace: Annotated[bool, typer.Option("--trace", help="With JSON: what each step drafted and kept.")] = False,
     color: options.Color = False,
     quiet: options.Quiet = False,
 ) -> int:

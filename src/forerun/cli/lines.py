@@ -49,7 +49,7 @@ class Piped:
     def __init__(self) -> None:
         self._first = True
 
-    def read(self, more: bool = False) -> str:
+    def read(self, more: bool = False) -> str:  # noqa: ARG002
         line = sys.stdin.buffer.readline()
         if not line:
             raise EOFError

@@ -14,7 +14,7 @@ from forerun.cli.output import Output, complain, note, reason
 from forerun.errors import ForerunError, UsageError
 
 if TYPE_CHECKING:
-    from forerun.assembly import Source
+    from forerun.assembly import FoundModel
     from forerun.drafters.history import History
 
 memory = typer.Typer(help="Texts for the suffix drafter to start from (--draft suffix --memory FILE).")
@@ -153,7 +153,7 @@ def _strings(value: Any) -> list[str]:
     return _strings(value.get("content")) if isinstance(value, dict) else []
 
 
-def _source(model: str | None, backend: str) -> Source:
+def _source(model: str | None, backend: str) -> FoundModel:
     from forerun.assembly import find_model
     from forerun.config import Config
     from forerun.models import DEFAULT_MODEL, TerminalProgress

@@ -54,6 +54,14 @@ KVDtype = Annotated[
 Quantize = Annotated[
     str | None, typer.Option(help="w8 or w4, for weights that are not quantized.", rich_help_panel=_MACHINE)
 ]
+KVMemory = Annotated[
+    str | None,
+    typer.Option(
+        "--kv-memory",
+        help="For keys and values, such as 2GiB; most of what is free unless said.",
+        rich_help_panel=_MACHINE,
+    ),
+]
 System = Annotated[str | None, typer.Option(help="A system message in front.", callback=as_text)]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No summary, no progress and no notes on stderr.")]
 Color = Annotated[bool, typer.Option("--color", help="On a terminal, color the tokens that were drafted.")]
@@ -63,13 +71,15 @@ Draft = Annotated[
     typer.Option(
         "--draft",
         "-d",
-        help="none, auto, ngram, suffix, recycling, model:NAME, ..., or several: a+b is one tree, a,b the first that speaks.",
+        help="none, auto, ngram, suffix, recycling, model:NAME, ..., or several: a+b is one tree, a|b what pays.",
         rich_help_panel=_SPECULATION,
     ),
 ]
 Verifier = Annotated[
     str,
-    typer.Option(help="keyed: the same text per seed. Others: keep the law only.", rich_help_panel=_SPECULATION),
+    typer.Option(
+        help="keyed: the same text per seed. Others: the same distribution only.", rich_help_panel=_SPECULATION
+    ),
 ]
 Cascade = Annotated[
     str | None,
@@ -94,7 +104,7 @@ Remember = Annotated[
     ),
 ]
 SpeculativeTokens = Annotated[
-    int | None, typer.Option(help="Tokens drafted a round, at most.", rich_help_panel=_SPECULATION)
+    int | None, typer.Option(help="Tokens drafted a step, at most.", rich_help_panel=_SPECULATION)
 ]
 SpeculativeConfig = Annotated[
     str | None,

@@ -11,6 +11,7 @@ from forerun.cli.activity import Activity, Pausing
 from forerun.cli.files import reading
 from forerun.cli.json_text import parse
 from forerun.cli.output import complain
+from forerun.cli.sizes import size
 from forerun.errors import UsageError, quoted
 
 if TYPE_CHECKING:
@@ -19,22 +20,23 @@ if TYPE_CHECKING:
 # Sampling's name for an option, where the option is named otherwise.
 _OPTION_OF = {"stop_token_ids": "stop_token_id"}
 
-# Options of the model and the machine, and the config's names for them.
-_PLAN = {
-    "model": "model",
-    "draft": "draft",
-    "verifier": "verifier",
-    "cascade": "cascade",
-    "controller": "controller",
-    "memory": "memory",
-    "remember": "remember",
-    "num_speculative_tokens": "num_speculative_tokens",
-    "backend": "backend",
-    "threads": "threads",
-    "context": "context",
-    "kv_dtype": "kv_dtype",
-    "quantize": "quantize",
-}
+# Fields of the config that have an option of the same name.
+_FIELDS = (
+    "model",
+    "draft",
+    "verifier",
+    "cascade",
+    "controller",
+    "memory",
+    "remember",
+    "num_speculative_tokens",
+    "backend",
+    "threads",
+    "context",
+    "kv_dtype",
+    "kv_memory",
+    "quantize",
+)
 
 # A token id as a key of a JSON object.
 _ID = re.compile(r"[0-9]{1,10}")
@@ -99,7 +101,9 @@ def load(params: Mapping[str, Any], **more: Any) -> LLM:
 
 def config(params: Mapping[str, Any]) -> dict[str, Any]:
     """The `config.Config` fields among a command's options; what is not given is left out. Raises UsageError."""
-    chosen = {name: params[option] for option, name in _PLAN.items() if params.get(option) is not None}
+    chosen = {name: params[name] for name in _FIELDS if params.get(name) is not None}
+    if (room := chosen.get("kv_memory")) is not None:
+        chosen["kv_memory"] = size(room, "--kv-memory")
     if (config := params.get("speculative_config")) is not None:
         chosen |= speculative_config(config)
     return chosen

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from forerun.completion import Completion
 from forerun.core.stats import Stats
 
 
 def summarize(completion: Completion, max_tokens: int | None) -> str:
-    """Tokens, speed, rounds and acceptance of one answer, and why it ended where that was not the model's own choice.
+    """Tokens, speed, steps and acceptance of one answer, and why it ended where that was not the model's own choice.
 
     max_tokens: how many were asked for at most.
     """
@@ -20,8 +23,8 @@ def summarize(completion: Completion, max_tokens: int | None) -> str:
         f"(prompt: {count(usage.prompt_tokens, 'token')}{new}, {timings.prompt_tokens_per_second:.1f} tokens/s), "
     )
     line += speculation(completion.stats, completion.draft)
-    if completion.lossy:
-        line += f"; {given_up(completion.stats, completion.lossy)}"
+    if completion.cascade is not None:
+        line += f"; {given_up(completion.cascade)}"
     if completion.finish_reason == "length":
         own = max_tokens is not None and usage.completion_tokens >= max_tokens
         return f"{line}; {'cut at the length limit (--max-tokens)' if own else 'cut where the context is full'}"
@@ -29,24 +32,22 @@ def summarize(completion: Completion, max_tokens: int | None) -> str:
 
 
 def speculation(stats: Stats, draft: str) -> str:
-    """Rounds, and the mean acceptance length where something was drafted."""
-    rounds = count(stats.rounds, "round")
+    """Steps, and the mean acceptance length where something was drafted."""
+    steps = count(stats.steps, "step")
     if draft == "none":
-        return f"{rounds}, nothing drafted (--draft none)"
-    if not stats.steps:
-        return f"{rounds}, nothing drafted by {draft}"
-    return f"{rounds}, mean acceptance length {stats.mean_acceptance_length:.2f} with {draft}"
+        return f"{steps}, nothing drafted (--draft none)"
+    if not stats.spec_steps:
+        return f"{steps}, nothing drafted by {draft}"
+    return f"{steps}, mean acceptance length {stats.mean_acceptance_length:.2f} with {draft}"
 
 
-def given_up(stats: Stats, rule: str) -> str:
-    """What a lossy rule cost: how many tokens are not the target's own, and how far the laws were apart."""
-    told = stats.cascade(rule)
-    if told["num_overrides"] is None:
-        return f"{rule}: {told['num_unasked']} of {count(stats.tokens, 'token')} without asking the model"
-    mean = told["mean_total_variation"]
-    return (
-        f"{rule}: {told['num_overrides']} of {count(stats.tokens, 'token')} not the model's own, TV {mean:.3f} a token"
-    )
+def given_up(told: Mapping[str, Any]) -> str:
+    """What a lossy rule cost, by `Completion.cascade`: how many tokens are not the target's own, and how far the
+    distributions were apart."""
+    rule, tokens, mean = told["rule"], count(told["num_tokens"], "token"), told["mean_total_variation"]
+    if mean is None:
+        return f"{rule}: {told['num_not_deferred']} of {tokens} without asking the model"
+    return f"{rule}: {told['num_overrides']} of {tokens} not the model's own, TV {mean:.3f} a token"
 
 
 def count(number: int, thing: str) -> str:

@@ -16,13 +16,14 @@ from dataclasses import dataclass
 
 from forerun.core.draft import ROOT, Draft
 
+# Groups of scores, equally wide.
 _BINS = 12
+# Depths, in levels, that are told apart; deeper nodes count as the last.
 _DEEPEST = 4
-# How many observations a prior counts as, and how fast observations fade.
+# How many observations a prior counts as.
 _STRENGTH = 6.0
+# What is left of an old observation after each new one of its group: the last 100 or so count.
 _FADE = 0.99
-# What is believed of a node whose drafter gives no score.
-_UNSCORED = 0.5
 
 Group = tuple[str, int, int]
 
@@ -47,11 +48,11 @@ class Calibration:
         self._tallies: dict[Group, Tally] = {}
 
     def accepted(self, draft: Draft) -> list[float]:
-        """Per node, the chance that it is accepted given that its parent is."""
+        """Per node, the probability that it is accepted given that its parent is."""
         return [self._rate(draft, node) for node in range(len(draft))]
 
     def reached(self, draft: Draft) -> list[float]:
-        """Per node, the chance that it is accepted: the product along its path."""
+        """Per node, the probability that it is accepted: the product along its path."""
         rates = self.accepted(draft)
         for node, parent in enumerate(draft.parents):
             if parent != ROOT:
@@ -73,7 +74,7 @@ class Calibration:
                     on_path.add(node)
 
     def _rate(self, draft: Draft, node: int) -> float:
-        prior = _UNSCORED if draft.scores is None else draft.scores[node]
+        prior = draft.score(node)
         for depth in (0, min(draft.depths[node], _DEEPEST)):
             tally = self._tallies.get(self._group(draft, node, depth))
             if tally is not None:
@@ -81,5 +82,4 @@ class Calibration:
         return min(max(prior, 0.0), 1.0)
 
     def _group(self, draft: Draft, node: int, depth: int) -> Group:
-        score = _UNSCORED if draft.scores is None else draft.scores[node]
-        return draft.source_of(node), depth, min(_BINS - 1, max(0, int(score * _BINS)))
+        return draft.source_of(node), depth, min(_BINS - 1, max(0, int(draft.score(node) * _BINS)))

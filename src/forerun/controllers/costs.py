@@ -13,13 +13,15 @@ import time
 from collections.abc import Mapping, Sequence
 
 from forerun.core.draft import Draft
-from forerun.core.protocols import ForwardInput, Model
+from forerun.core.model import ForwardInput, Model
 
 # Row counts that are measured; between them the curve is a straight line, past the last it goes on with its slope.
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Weight of one observed pass in its bucket, and in all the others.
-_LOCAL, _GLOBAL = 0.1, 0.03
-# A pass that took more than this times what was expected says that something else took the processor, not what a row costs.
+# Weight of one observed pass in its own bucket, 0 to 1.
+_LOCAL = 0.1
+# Weight of one observed pass in all other buckets, 0 to 1.
+_GLOBAL = 0.03
+# A pass that took more than this times what was expected is ignored: something else had the processor.
 _OUTLIER = 3.0
 
 

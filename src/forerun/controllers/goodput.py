@@ -1,70 +1,102 @@
-"""Draft as much as pays: tokens per second, over all live requests together (after SmartSpec's goodput, 2406.14066).
+"""Draft as much as pays: tokens per second, over all live texts together (after SmartSpec's goodput, 2406.14066).
 
-With E expected tokens of a pass, T(rows) its measured cost and D the seconds already spent on drafting, nodes are added
-best-first by calibrated chance of acceptance, over all requests at once, and the pass is cut where
+Drafters that run no model are always asked, so what their drafts would bring is known even while nothing is verified, by
+calibrated probabilities (calibration); a gate on what really happened has the last word about them (gate). A model is run
+where that is expected to be quicker (model_use), and goes a level deeper while that pays. What is verified of all drafts
+together is decided by the measured costs of a pass (costs, trimming).
 
-    E(k) / (T(rows + k) + D),   E(k) = requests + sum of the k best nodes' chances
-
-is largest; k = 0 is plain decoding. Drafters that cost next to nothing are always asked, so their chances are known even
-while nothing is verified, and a gate on what really happened has the last word about them. A drafter that runs a model is
-asked where what it earned lately beats the draft in hand (controllers.dear), and goes a level deeper while that pays.
+Where a seed's text depends on what is drafted (every rule but keyed), the clock must not decide about that: such texts are
+drafted for by a fixed number of nodes. So are those whose request says how many. With `unclocked=None`, neither is.
 """
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from forerun.controllers.calibration import Calibration
 from forerun.controllers.costs import CostCurve
-from forerun.controllers.dear import DearJudge
+from forerun.controllers.fixed import Fixed
 from forerun.controllers.gate import Gate
-from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.request import Request
+from forerun.controllers.model_use import Expected, ModelUse
+from forerun.controllers.trimming import best_first, trim
+from forerun.core.draft import EMPTY, Draft
+from forerun.core.protocols import Candidate, DraftingCost, ModelPlan
 from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
 
-# A rate must be this much better than plain decoding's before speculation is worth its risk.
+# A rate must be so many times better than plain decoding's before speculation is worth its risk.
 _MARGIN = 1.01
 
 
 @dataclass
-class Held:
-    """What is remembered of one request: its gate, and its last draft, also what was not verified."""
+class Record:
+    """What is remembered of one text: its gate, and its last draft, also what was not verified."""
 
-    gate: Gate
+    gate: Gate = field(default_factory=Gate)
     draft: Draft = EMPTY
 
 
 class Goodput:
     """Sizes drafts by what they are expected to earn.
 
-    curve, dear: what passes of the target cost, and of the model that drafts, if one does. nodes: most nodes per request
-    and round. judge: of a choice between a cheap drafter and a dear one.
+    curve, model_curve: seconds of a pass of the target, and of the model that drafts, if one does, by rows. most: most nodes
+    for each text. unclocked: nodes for texts whose seed would give another text if the clock decided; None lets it decide
+    about all texts, those whose request says how many nodes it wants included: then that is the most.
     """
 
     name = "goodput"
 
-    def __init__(self, curve: CostCurve, nodes: int = 16, dear: CostCurve | None = None) -> None:
+    def __init__(
+        self, curve: CostCurve, most: int = 16, model_curve: CostCurve | None = None, *, unclocked: int | None = 7
+    ) -> None:
         self.curve = curve
-        self.nodes = nodes
-        self.calibration = Calibration()
-        self.judge = DearJudge(curve, dear, self._in_hand)
-        self._held: dict[int, Held] = {}
+        self.most = most
+        # By the name of the memory that texts belong to: how well one key's are foreseen must not show in another's.
+        self.calibrations: defaultdict[str, Calibration] = defaultdict(Calibration)
+        self.model_use = ModelUse(curve, model_curve)
+        self._fixed = None if unclocked is None else Fixed(min(most, unclocked))
+        self._records: dict[Transcript, Record] = {}
+        self._plan = ModelPlan(())
+        self._foreseen = 0.0
+        self._clocked: list[int] = []
+        self._live = 1
 
-    def budgets(self, live: Sequence[Request]) -> list[int]:
-        self.judge.begin(live)
-        return [self.nodes] * len(live)
+    def nodes(self, transcript: Transcript) -> int:
+        asked = transcript.request.speculation.num_speculative_tokens
+        return self.most if self._fixed is None or transcript.keyed or asked is not None else self._fixed.most
 
-    def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
-        for request, draft in zip(live, drafts, strict=True):
-            self._of(request).draft = draft
-        open_ = [
-            draft if len(draft) and self._allows(request, draft) else EMPTY
-            for request, draft in zip(live, drafts, strict=True)
-        ]
-        kept = self._best(len(live), open_, max(0.0, seconds - self.judge.caught_up))
-        return [draft.keep(sorted(nodes)) for draft, nodes in zip(open_, kept, strict=True)]
+    def plan(self, candidates: Sequence[Candidate]) -> ModelPlan:
+        self._live = max(1, len(candidates))
+        self._clocked = [i for i, one in enumerate(candidates) if self._is_clocked(one.transcript)]
+        chosen = [candidates[i] for i in self._clocked]
+        self._plan = self.model_use.plan(chosen, self._at_hand)
+        self._foreseen = self.model_use.seconds(self._plan)
+        if self._fixed is None or len(chosen) == len(candidates):
+            return self._plan
+        levels = list(self._fixed.plan(candidates).levels)
+        for i, count in zip(self._clocked, self._plan.levels, strict=True):
+            levels[i] = count
+        return ModelPlan(levels, 0.0)
+
+    def trim(
+        self, candidates: Sequence[Candidate], drafts: Sequence[Draft], rows: int, cost: DraftingCost
+    ) -> list[Draft]:
+        kept = list(drafts)
+        chosen = [candidates[i] for i in self._clocked]
+        reading = self.model_use.spent(chosen, self._plan, cost)
+        spent = max(0.0, cost.seconds + cost.model_seconds - reading)
+        if any(drafts[i].draws for i in self._clocked):
+            # How long drafting took depends on what was drawn, and that must not decide what of it is verified.
+            spent = self._foreseen
+        rows += sum(len(draft) for i, draft in enumerate(drafts) if i not in self._clocked)
+        open_ = [self._gated(one, drafts[i]) for one, i in zip(chosen, self._clocked, strict=True)]
+        reach = [self._reached(one, draft) for one, draft in zip(chosen, open_, strict=True)]
+        trimmed = trim(open_, reach, rows, lambda n: self.curve(n) + spent, _MARGIN)
+        for i, draft in zip(self._clocked, trimmed, strict=True):
+            kept[i] = draft
+        return kept
 
     def observe(self, results: Sequence[StepResult]) -> None:
         if not results:
@@ -72,91 +104,64 @@ class Goodput:
         rows = sum(len(result.input_tokens) + len(result.draft) for result in results)
         seconds = results[0].seconds
         self.curve.observe(rows, seconds.verify)
-        decoding = [result for result in results if result.decoded]
-        drafting = max(0.0, seconds.draft - self.judge.caught_up)
-        plain = self.curve(max(1, rows - sum(len(result.draft) for result in decoding)))
-        for result in decoding:
-            held = self._of(result.request)
-            self.calibration.observe(held.draft, result.tokens)
-            if len(result.draft) and not self.judge.ran(result.request):
-                # The pass is shared, so each request answers for the whole of it.
-                held.gate.observe(len(result.tokens) - (seconds.verify + drafting) / plain)
-            self.judge.observe(result)
-            held.draft = EMPTY
+        plain = self.curve(max(1, sum(len(result.input_tokens) for result in results)))
+        for result in results:
+            if not result.decoded:
+                continue
+            record = self._of(result.sequence)
+            self.calibrations[result.sequence.request.memory].observe(record.draft, result.tokens)
+            if len(result.draft) and not self.model_use.ran(result.sequence):
+                # The pass is shared, so each text answers for the whole of it.
+                record.gate.observe(len(result.tokens) - (seconds.verify + seconds.draft) / plain)
+            self.model_use.observe(result)
+            record.draft = EMPTY
 
-    def forget(self, request: Request) -> None:
-        self._held.pop(id(request), None)
-        self.judge.forget(request)
+    def forget(self, transcript: Transcript) -> None:
+        self._records.pop(transcript, None)
+        self.model_use.forget(transcript)
 
-    def _allows(self, request: Request, draft: Draft) -> bool:
-        """Whether a draft may be verified: the gate is for the cheap drafter, what the dear one earned speaks for it."""
-        gate = self._of(request).gate
-        if self.judge.ran(request) or gate.open:
-            return True
-        live = self.judge.live
-        return gate.allows(self._in_hand(draft) * self.curve(live) / live - 1.0)
+    def _gated(self, candidate: Candidate, draft: Draft) -> Draft:
+        """The draft, or nothing where a text's gate is closed: it is for drafters without a model."""
+        record = self._of(candidate.transcript)
+        record.draft = draft
+        if not len(draft) or self.model_use.ran(candidate.transcript) or record.gate.open:
+            return draft
+        # What was drawn must not decide about itself, so a draft with drawn nodes promises nothing.
+        promise = 0.0 if draft.draws else self._promise(candidate, draft)
+        return draft if record.gate.allows(promise) else EMPTY
 
-    def _of(self, request: Request) -> Held:
-        if id(request) not in self._held:
-            self._held[id(request)] = Held(Gate())
-        return self._held[id(request)]
+    def _promise(self, candidate: Candidate, draft: Draft) -> float:
+        """What a draft is expected to gain, in plain tokens."""
+        found = self._best(candidate, draft)
+        return found.tokens * self._cost(0) / self._cost(found.nodes) - 1.0
 
-    def _in_hand(self, draft: Draft) -> float:
-        """The best rate of a draft, in tokens per second, if all live requests had the same."""
-        return max(rate for _, rate in self._rates(1, [draft], 0.0, alike=self.judge.live))
+    def _at_hand(self, candidate: Candidate) -> Expected:
+        """What a candidate's own draft is expected to bring; with drawn nodes, all of it, whatever was drawn."""
+        return self._best(candidate, candidate.draft)
 
-    def _best(self, requests: int, drafts: Sequence[Draft], seconds: float) -> list[list[int]]:
-        """Nodes to verify per draft: the best-first order over all drafts, cut where the rate is largest."""
-        order = list(self._best_first(drafts))
-        best, best_rate = 0, 0.0
-        for count, rate in self._rates(requests, drafts, seconds, order):
-            if rate > (_MARGIN if best == 0 and count > 0 else 1.0) * best_rate:
-                best, best_rate = count, rate
-        kept: list[list[int]] = [[] for _ in drafts]
-        for index, node, _ in order[:best]:
-            kept[index].append(node)
-        return kept
+    def _best(self, candidate: Candidate, draft: Draft) -> Expected:
+        """The best start of a draft's best-first order, if all live texts had the same."""
+        tokens, best = 1.0, Expected(1.0, 0.0)
+        rate = 1.0 / self._cost(0)
+        order = () if draft.draws else best_first([draft], [self._reached(candidate, draft)])
+        for count, (_, _, probability) in enumerate(order, start=1):
+            tokens += probability
+            if tokens / self._cost(count) > rate:
+                best, rate = Expected(tokens, count), tokens / self._cost(count)
+        return best
 
-    def _rates(
-        self,
-        requests: int,
-        drafts: Sequence[Draft],
-        seconds: float,
-        order: Sequence[tuple[int, int, float]] | None = None,
-        *,
-        alike: int = 1,
-    ) -> Iterator[tuple[int, float]]:
-        """(nodes, tokens per second) for each cut of the best-first order, none first; `seconds` are spent already.
+    def _reached(self, candidate: Candidate, draft: Draft) -> list[float]:
+        """Per node, the probability that it is reached."""
+        return self.calibrations[candidate.transcript.request.memory].reached(draft)
 
-        alike: how many times over these requests, with their drafts, are in the pass.
-        """
-        expected = float(requests)
-        yield 0, alike * expected / (self.curve(alike * requests) + seconds)
-        for count, (_, _, chance) in enumerate(self._best_first(drafts) if order is None else order, start=1):
-            expected += chance
-            yield count, alike * expected / (self.curve(alike * (requests + count)) + seconds)
+    def _cost(self, nodes: float) -> float:
+        """Seconds of a pass, per live text, if each had so many nodes."""
+        return self.curve(self._live * (1.0 + nodes)) / self._live
 
-    def _best_first(self, drafts: Sequence[Draft]) -> Iterator[tuple[int, int, float]]:
-        """(draft, node, chance) in falling order of chance; a node comes after its parent and, where it was drawn, after
-        the siblings drawn before it."""
-        heap: list[tuple[float, int, int]] = []
-        chances = [self.calibration.reached(draft) for draft in drafts]
-        for index, draft in enumerate(drafts):
-            _open(heap, index, draft, chances[index], ROOT)
-        while heap:
-            negative, index, node = heapq.heappop(heap)
-            yield index, node, -negative
-            draft = drafts[index]
-            _open(heap, index, draft, chances[index], node)
-            if draft.q is not None:
-                siblings = draft.children(draft.parents[node])
-                after = siblings[siblings.index(node) + 1 : siblings.index(node) + 2]
-                for sibling in after:
-                    heapq.heappush(heap, (max(negative, -chances[index][sibling]), index, sibling))
+    def _is_clocked(self, transcript: Transcript) -> bool:
+        """Whether the clock decides about a text's drafts."""
+        asked = transcript.request.speculation.num_speculative_tokens
+        return self._fixed is None or (transcript.keyed and asked is None)
 
-
-def _open(heap: list[tuple[float, int, int]], index: int, draft: Draft, chances: Sequence[float], parent: int) -> None:
-    """Make the children of a node available: all of them, or the first where they were drawn in order."""
-    children = draft.children(parent)
-    for child in children if draft.q is None else children[:1]:
-        heapq.heappush(heap, (-chances[child], index, child))
+    def _of(self, transcript: Transcript) -> Record:
+        return self._records.setdefault(transcript, Record())

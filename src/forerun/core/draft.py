@@ -7,14 +7,15 @@ target has not read yet. Siblings keep the order in which they were proposed: mu
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 ROOT = -1
+# The score of a node whose drafter gives none.
+UNSCORED = 0.5
 
 
 @dataclass(frozen=True)
@@ -29,33 +30,28 @@ class Draft:
     with_replacement: whether siblings were drawn independently from q (so repeats can occur), or one after the other
         without replacement.
     source: which drafter made it, for traces and calibration; sources: the same per node, where they differ.
-    beliefs: per node, the drafter's distribution at temperature 1 without truncation, of which q is what sampling makes;
-        only for rules that want it (cascades), and None where it is q itself.
     scores: per node, the drafter's own estimate in [0, 1] that the node is accepted given that its parent is; None
-        where it has none. Where q is given, a node's score depends on its ancestors and earlier siblings alone and never
-        rises along siblings, so cutting the nodes of lowest product of scores keeps every rule exact.
+        where it has none. Where q is given, a node's score depends on its ancestors and earlier siblings alone, and what is
+        before it in `best_first` is not there, or missing, because of its token or of what was found below it.
+    annotations: per node, whatever else a drafter tells a verifier about it; carried along by every cut and merge.
+
+    q and annotations hold arrays, so they are left out of comparisons.
     """
 
     tokens: tuple[int, ...] = ()
     parents: tuple[int, ...] = ()
-    q: tuple[NDArray[Any] | None, ...] | None = None
+    q: tuple[NDArray[Any] | None, ...] | None = field(default=None, compare=False)
     with_replacement: bool = False
     source: str = ""
-    beliefs: tuple[NDArray[Any] | None, ...] | None = None
     scores: tuple[float, ...] | None = None
     sources: tuple[str, ...] | None = None
+    annotations: tuple[Any, ...] | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.tokens) != len(self.parents):
-            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.parents)} parents")
-        if self.q is not None and len(self.q) != len(self.tokens):
-            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.q)} distributions")
-        if self.scores is not None and len(self.scores) != len(self.tokens):
-            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.scores)} scores")
-        if self.sources is not None and len(self.sources) != len(self.tokens):
-            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.sources)} sources")
-        if self.beliefs is not None and len(self.beliefs) != len(self.tokens):
-            raise ValueError(f"draft has {len(self.tokens)} tokens but {len(self.beliefs)} beliefs")
+        for what in ("parents", "q", "scores", "sources", "annotations"):
+            given = getattr(self, what)
+            if given is not None and len(given) != len(self.tokens):
+                raise ValueError(f"a draft of {len(self.tokens)} tokens has {len(given)} {what}")
         for node, parent in enumerate(self.parents):
             if not ROOT <= parent < node:
                 raise ValueError(f"node {node} has parent {parent}: parents come first")
@@ -104,44 +100,78 @@ class Draft:
             node = self.parents[node]
         return tuple(reversed(path))
 
-    def ancestors_mask(self) -> NDArray[np.bool_]:
-        """`[n, n]`: row i is true at i and at each of i's ancestors, the nodes that i may attend to."""
-        mask = np.zeros((len(self), len(self)), dtype=np.bool_)
+    def score(self, node: int) -> float:
+        """The drafter's estimate that a node is accepted given that its parent is."""
+        return UNSCORED if self.scores is None else self.scores[node]
+
+    def together(self, parent: int) -> bool:
+        """Whether the children of a node are kept all or none: drawn with replacement, since K-SEQ looks at their number."""
+        return self.with_replacement and any(map(self.drawn, self.children(parent)))
+
+    @cached_property
+    def best_first(self) -> tuple[int, ...]:
+        """All nodes by *reach*, the product of scores from the root down, the largest first; of equals the one nearest to the
+        root, then the one below the earlier sibling. A node comes after its parent, and a drawn one after the siblings drawn
+        before it; siblings drawn with replacement stand together.
+
+        Which of two nodes comes first follows from their scores and their ancestors' alone. So all that keep a start of this
+        order agree, and keeping one is exact for drawn nodes, under every rule (see controllers.trimming).
+        """
+        keys: list[tuple[float, int, tuple[int, ...]]] = []
         for node, parent in enumerate(self.parents):
-            if parent != ROOT:
-                mask[node] = mask[parent]
-            mask[node, node] = True
-        return mask
+            above, depth, place = (-1.0, 0, ()) if parent == ROOT else keys[parent]
+            siblings = self.children(parent)
+            at = siblings.index(node)
+            reach = -above * self.score(node)
+            if at and self.together(parent):
+                reach = -keys[siblings[0]][0]
+            elif at and self.drawn(node):
+                reach = min([reach, *(-keys[before][0] for before in siblings[:at] if self.drawn(before))])
+            keys.append((-reach, depth + 1, (*place, at)))
+        return tuple(sorted(range(len(self)), key=keys.__getitem__))
+
+    def drawn(self, node: int) -> bool:
+        """Whether a node was drawn from a distribution, and not proposed deterministically."""
+        return self.q is not None and self.q[node] is not None
+
+    @cached_property
+    def draws(self) -> bool:
+        """Whether any node was drawn from a distribution."""
+        return self.q is not None and any(q is not None for q in self.q)
 
     def keep(self, nodes: Sequence[int]) -> Draft:
         """The sub-tree of the given nodes, which must be closed under parents and in ascending order."""
         renumbered = {ROOT: ROOT} | {node: i for i, node in enumerate(nodes)}
-        return Draft(
-            tuple(self.tokens[node] for node in nodes),
-            tuple(renumbered[self.parents[node]] for node in nodes),
-            None if self.q is None else tuple(self.q[node] for node in nodes),
-            self.with_replacement,
-            self.source,
-            None if self.beliefs is None else tuple(self.beliefs[node] for node in nodes),
-            None if self.scores is None else tuple(self.scores[node] for node in nodes),
-            None if self.sources is None else tuple(self.sources[node] for node in nodes),
+
+        def kept(values: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+            return None if values is None else tuple(values[node] for node in nodes)
+
+        return replace(
+            self,
+            tokens=tuple(self.tokens[node] for node in nodes),
+            parents=tuple(renumbered[self.parents[node]] for node in nodes),
+            q=kept(self.q),
+            scores=kept(self.scores),
+            sources=kept(self.sources),
+            annotations=kept(self.annotations),
         )
 
     def fit(self, *, nodes: int, depth: int, tree: bool) -> Draft:
-        """The part a target can verify: at most `nodes` nodes, `depth` levels, and only first children without `tree`.
+        """The part a target can verify: the best `nodes` nodes of at most `depth` levels, only first children without `tree`.
 
-        Cutting looks at positions in the tree only, never at the values of drawn tokens, so it keeps every rule exact.
+        Exact for drawn nodes, under every rule (see `best_first`).
         """
         if len(self) <= nodes and (not self.depths or max(self.depths) <= depth) and (tree or self.is_chain):
             return self
-        kept: list[int] = []
-        held = {ROOT}
-        for node, parent in enumerate(self.parents):
-            first = self.children(parent)[0] == node
-            if len(kept) < nodes and parent in held and self.depths[node] <= depth and (tree or first):
-                kept.append(node)
-                held.add(node)
-        return self.keep(kept)
+        kept: set[int] = set()
+        for node in self.best_first:
+            siblings = self.children(self.parents[node])
+            if self.depths[node] > depth or not (self.parents[node] == ROOT or self.parents[node] in kept):
+                continue
+            taken = siblings if tree and self.together(self.parents[node]) else (node,)
+            if (tree or node == siblings[0]) and len(kept.union(taken)) <= nodes:
+                kept.update(taken)
+        return self.keep(sorted(kept))
 
 
 EMPTY = Draft()

@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 from forerun.errors import ForerunError, ModelFileError
 
 _log = logging.getLogger("forerun")
-# Writing takes milliseconds; who waits longer than this waits for a process that hangs.
+# Seconds. Writing takes milliseconds, so a lock held longer than this belongs to a process that hangs.
 _LONGEST_WAIT = 60.0
 _ZIP = b"PK\x03\x04"  # what numpy's archives are
 
@@ -72,8 +72,8 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
 def locked(path: Path) -> Iterator[None]:
     """Only one process at a time is in here for `path`. Raises OSError.
 
-    The lock is an empty hidden file beside it, which stays: without it, who waits for it and who comes later could both
-    be let in.
+    The lock is an empty hidden file beside it, which stays: if it were removed, a process that waits for it and one that comes
+    later could both be let in.
     """
     path = path.resolve()
     path.parent.mkdir(parents=True, exist_ok=True)

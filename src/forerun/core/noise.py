@@ -33,7 +33,7 @@ class Domain(IntEnum):
 
     TOKEN = 0
     DRAFT = 1
-    FLIP = 2
+    ACCEPT = 2
     RESIDUAL = 3
 
 
@@ -92,7 +92,7 @@ class Noise:
         self.seed = seed
 
     def stream(self, domain: Domain, salt: int = 0) -> Stream:
-        """The numbers of one domain; `salt` gives a fresh, independent set (the ratio rules take one per round)."""
+        """The numbers of one domain; `salt` gives a fresh, independent set (the ratio rules take one per step)."""
         return Stream(derive(self.seed, int(domain), salt))
 
     def uniform(self, domain: Domain, salt: int, index: int) -> float:
@@ -141,30 +141,31 @@ class Stream:
     def order(self, scores: NDArray[Any], position: int, count: int) -> NDArray[np.int64]:
         """The first `count` ids of the race, best first: a draw without replacement (Plackett-Luce); fewer if need be.
 
-        Only ids that can still win are looked at closely: with a lower bound L on the last winner, an id with score s
-        needs G >= L - s, a threshold on its coarse word. The result is that of the full computation.
+        Only ids that can still win are looked at closely: with a lower bound L on the last winner, an id whose score is s
+        needs G >= L - s, a threshold on its coarse word. The result is that of the full computation. All scores are taken
+        relative to the best, in doubles: beside a score of millions the noise would be rounded away.
         """
-        best = float(np.max(scores))
+        best = np.max(scores)
         coarse = self.coarse(position, len(scores))
-        near = np.flatnonzero(scores > best - _NEAR)
+        near = np.flatnonzero(scores > float(best) - _NEAR)
         if len(near) < count:
             ids = np.flatnonzero(scores > -np.inf)
         else:
             words = coarse if len(near) == len(coarse) else coarse[near]
             likely = near[_large(words, count)]
-            sums = self._sums(scores, likely, coarse, position)
+            sums = self._sums(scores, best, likely, coarse, position)
             bound = float(np.partition(sums, len(sums) - count)[len(sums) - count])
-            near = near[words >= _coarse_threshold(bound - best)]
+            near = near[words >= _coarse_threshold(bound)]
             # The border between near and far is rounded to the scores' precision; the slack covers that.
-            far = np.flatnonzero(coarse >= _coarse_threshold(bound - best + _NEAR - _BORDER))
+            far = np.flatnonzero(coarse >= _coarse_threshold(bound + _NEAR - _BORDER))
             ids = np.union1d(near, far[scores[far] > -np.inf])
-        sums = self._sums(scores, ids, coarse, position)
+        sums = self._sums(scores, best, ids, coarse, position)
         return ids[np.argsort(-sums, kind="stable")[:count]]
 
     def _sums(
-        self, scores: NDArray[Any], ids: NDArray[np.int64], coarse: NDArray[np.uint32], position: int
+        self, scores: NDArray[Any], best: Any, ids: NDArray[np.int64], coarse: NDArray[np.uint32], position: int
     ) -> NDArray[np.float64]:
-        return scores[ids].astype(np.float64) + self.gumbel(position, ids, coarse[ids])
+        return (scores[ids].astype(np.float64) - float(best)) + self.gumbel(position, ids, coarse[ids])
 
 
 def _large(words: NDArray[np.uint32], count: int) -> NDArray[np.int64]:

@@ -1,194 +1,89 @@
-"""What the parts of the engine promise one another. Implementations live in their own packages and meet in `build`.
-
-A pass works on *inputs*: for each sequence, a chain of committed tokens its KV has not read yet (the last one is the
-root, or the chunk of a prompt) and a draft hanging off the last of them. Prefill, decode and verify are this one
-operation. A feed's rows of logits are: row 0 after the last committed token, row `1 + node` after each node.
-"""
+"""What drafters, verifiers and controllers promise the engine. They live in packages of their own and meet in `assembly`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.draft import EMPTY, Draft
-
-if TYPE_CHECKING:
-    from forerun.core.request import Request
-    from forerun.core.step import StepResult, Verdict
-
-Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class ModelInfo:
-    """What a loaded model is and can do.
-
-    vocab_size: ids the model has rows for; ids at or past `usable_vocab` are padding and are never sampled.
-    context: the most tokens a sequence may hold.
-    tree: whether one pass can verify a tree; without it drafts are cut to chains.
-    rollback: whether a sequence can be cut back; without it nothing can be drafted.
-    batch_invariant: whether a row's logits are the same bits whatever else is in the pass.
-    hidden: how many layers can report hidden states (0: none).
-    width: size of a hidden state.
-    head_rows: columns of its logits where these stand for some ids only, known to who cut the head; 0: `vocab_size`.
-    """
-
-    name: str
-    backend: str
-    vocab_size: int
-    usable_vocab: int
-    context: int
-    tree: bool = True
-    rollback: bool = True
-    batch_invariant: bool = True
-    hidden: int = 0
-    width: int = 0
-    head_rows: int = 0
-
-
-class KV(Protocol):
-    """The cache of one sequence, owned by the model that opened it."""
-
-    @property
-    def length(self) -> int:
-        """How many committed tokens it has read."""
-        ...
-
-    def truncate(self, length: int) -> None:
-        """Forget everything past `length` tokens. Raises ValueError when there are fewer."""
-        ...
-
-    def fork(self) -> KV:
-        """A new sequence that starts with the same tokens; the two then grow apart."""
-        ...
-
-    def close(self) -> None:
-        """Release the memory. Closing twice is harmless."""
-        ...
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a pass must report besides the logits of drafted rows.
-
-    hidden: layers whose hidden states are wanted (the output of layer i; -1 is the final norm's output).
-    every_row: logits for every input_tokens token too, for perplexity.
-    """
-
-    hidden: tuple[int, ...] = ()
-    every_row: bool = False
-
-
-NOTHING = Needs()
-
-
-@dataclass(frozen=True)
-class ForwardInput:
-    """One sequence's share of a pass: `input_tokens` committed tokens (at least one), then `draft`.
-
-    logits: false for a chunk in the middle of a prompt, where nobody looks at the result (the draft is empty then).
-    """
-
-    kv: KV
-    input_tokens: tuple[int, ...]
-    draft: Draft = field(default=EMPTY)
-    logits: bool = True
-
-
-class ForwardOutput(Protocol):
-    """The result of one pass, valid until its context manager is left."""
-
-    def logits(self, index: int) -> Floats:
-        """`[1 + nodes, vocab]` of feed `index`; `[input_tokens + nodes, vocab]` with `Needs.every_row`."""
-        ...
-
-    def hidden(self, index: int, layer: int) -> Floats:
-        """`[input_tokens + nodes, width]` of feed `index` at a layer asked for in `Needs.hidden`."""
-        ...
-
-    def commit(self, index: int, path: Sequence[int]) -> None:
-        """Keep the input_tokens tokens and the nodes of `path` (root to leaf) of feed `index`; the other nodes are lost."""
-        ...
-
-
-@runtime_checkable
-class Answers(Protocol):
-    """A result that can say which rows a model gave without asking the one whose text is promised (plain cascades)."""
-
-    def unasked(self, index: int, row: int) -> bool:
-        """Whether row `row` of feed `index` was answered without it."""
-        ...
-
-
-class Model(Protocol):
-    """A language model behind one operation. What is not committed when the context is left rolls back."""
-
-    @property
-    def info(self) -> ModelInfo: ...
-
-    def open(self) -> KV:
-        """An empty sequence."""
-        ...
-
-    def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> AbstractContextManager[ForwardOutput]:
-        """One pass over all inputs. Raises BackendError, leaving every sequence as it was."""
-        ...
-
-    def close(self) -> None: ...
-
-
-@runtime_checkable
-class Borrower(Protocol):
-    """A model that can go on from another one's keys and values: that one's first layers, or the same ones rounded."""
-
-    def borrow(self, kv: KV) -> KV:
-        """A sequence of this model with the tokens of the other's; the two then grow apart. Raises BackendError."""
-        ...
+from forerun.core.draft import Draft
+from forerun.core.model import KV, Needs
+from forerun.core.step import StepResult, Verdict
+from forerun.core.transcript import Transcript
 
 
 class DraftSession(Protocol):
-    """A drafter's memory of one request."""
+    """A drafter's memory of one text."""
 
-    def propose(self, budget: int) -> Draft:
-        """At most `budget` nodes to follow the request's tokens; the empty draft where it has nothing to say."""
+    @property
+    def unread(self) -> int:
+        """Tokens of the text that a model must read before it can draft; 0 where no model drafts."""
         ...
 
     def observe(self, result: StepResult) -> None:
-        """Learn what a round committed. Called once a round, drafted or not."""
+        """Learn what a step committed. Called once a step, drafted or not."""
         ...
 
-    def close(self) -> None: ...
+    def finish(self) -> None:
+        """The text has come to its end: keep what later texts may draft from. `close` follows."""
+        ...
+
+    def close(self) -> None:
+        """Give up what the session holds. Closing twice is harmless."""
+        ...
+
+
+@dataclass(frozen=True)
+class DraftRequest:
+    """What is wanted of a drafter for one text.
+
+    nodes: most nodes. depth: most levels; None leaves it to the drafter.
+    path: tokens that are taken to follow the text though they are not committed; the draft hangs off the last of them. A
+        drafter that cannot go on after uncommitted tokens returns the empty draft.
+    min_probability: a node less likely to be reached is not worth being continued by another pass of a model.
+    kv: the target's keys and values of the text, for drafters that go on from them.
+    """
+
+    session: DraftSession
+    nodes: int
+    depth: int | None = None
+    path: tuple[int, ...] = ()
+    min_probability: float = 0.0
+    kv: KV | None = None
 
 
 class Drafter(Protocol):
     """Proposes. Anything it proposes is safe: the verifier decides."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What results, messages and counters call it."""
+        ...
 
     @property
     def needs(self) -> Needs:
         """What it wants to see of each pass of the target."""
         ...
 
-    def open(self, request: Request) -> DraftSession: ...
-
-    def propose(self, sessions: Sequence[DraftSession], budgets: Sequence[int]) -> list[Draft]:
-        """One draft per session. A drafter that runs a model does all sessions in the same passes."""
+    def open(self, transcript: Transcript) -> DraftSession:
+        """A session for a text. `transcript` grows as the text does."""
         ...
 
-    def close(self) -> None: ...
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each request; the empty draft where there is nothing to say."""
+        ...
+
+    def close(self) -> None:
+        """Give up what it holds, a model of its own too. Closing twice is harmless."""
+        ...
 
 
 class Target(Protocol):
     """The target's opinion at each node of one draft, as a verifier sees it. Nodes are indices into the draft, or ROOT."""
 
-    def law(self, node: int) -> NDArray[Any]:
+    def probs(self, node: int) -> NDArray[Any]:
         """`p` `[vocab]` after `node`, every sampling parameter applied, summing to one."""
         ...
 
@@ -196,13 +91,9 @@ class Target(Protocol):
         """The token that plain decoding draws after `node`."""
         ...
 
-    def belief(self, node: int) -> NDArray[Any]:
-        """`p` `[vocab]` at temperature 1 and without truncation, whatever is sampled (sampling.belief). For cascades."""
-        ...
-
 
 class Rng(Protocol):
-    """A verifier's only sources of randomness, so that tests can replay every result with its exact probability."""
+    """A verifier's only source of randomness, so that tests can replay every outcome with its exact probability."""
 
     def accept(self, probability: Any) -> bool:
         """True with the given probability."""
@@ -217,47 +108,100 @@ class Verifier(Protocol):
     """An acceptance rule."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """What requests and results call it."""
+        ...
 
     @property
     def exact(self) -> bool:
-        """Whether the committed text has the target's law."""
+        """Whether the committed text has the target's distribution."""
         ...
 
     @property
-    def shares_noise(self) -> bool:
-        """Whether the drafter draws with the target's own noise (keyed), or with noise independent of it."""
+    def keyed(self) -> bool:
+        """Whether drafters draw with the target's own noise, so that a seed gives one text whatever is drafted."""
         ...
 
-    @property
-    def wants_beliefs(self) -> bool:
-        """Whether it looks at `Draft.beliefs` and `Target.belief`."""
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
+        """The accepted path through a draft, from the root down, and the bonus token after it."""
         ...
 
-    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict: ...
+
+@dataclass(frozen=True)
+class Candidate:
+    """A text for which something may be drafted in this step.
+
+    draft: what drafters that run no model propose, cut to what may be verified.
+    nodes, depth: most nodes and levels that may be verified.
+    unread: tokens that the drafter which runs a model must read before it can draft; None where there is none.
+    """
+
+    transcript: Transcript
+    draft: Draft
+    nodes: int
+    depth: int
+    unread: int | None = None
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """Where the drafter that runs a model is worth being run.
+
+    levels: per candidate, how many levels it may add; 0 is none.
+    min_probability: a node less likely to be reached is not worth another level.
+    """
+
+    levels: Sequence[int]
+    min_probability: float = 0.0
+
+
+@dataclass(frozen=True)
+class DraftingCost:
+    """What drafting took in this step.
+
+    seconds: of drafters that run no model. model_seconds: of those that do; levels: the passes they made in a row; read:
+    per candidate, the tokens of its text that they read.
+    """
+
+    seconds: float = 0.0
+    model_seconds: float = 0.0
+    levels: int = 0
+    read: Sequence[int] = ()
 
 
 class Controller(Protocol):
-    """Decides how many nodes each request may draft now, and which of the drafted ones are worth verifying."""
+    """Decides how much is drafted for each text in this step, and how much of that is verified.
+
+    A step goes `nodes`, `plan`, `trim`, `observe`, once each, with the same texts; candidates are in the order of the pass.
+    """
 
     @property
-    def name(self) -> str: ...
-
-    def budgets(self, live: Sequence[Request]) -> list[int]:
-        """Nodes per request; zero is plain decoding."""
+    def name(self) -> str:
+        """What results call it."""
         ...
 
-    def trim(self, live: Sequence[Request], drafts: Sequence[Draft], seconds: float) -> list[Draft]:
-        """The part of each draft to verify. `seconds` is what drafting took.
+    def nodes(self, transcript: Transcript) -> int:
+        """Most nodes to draft; zero is plain decoding."""
+        ...
 
-        Where a draft carries q, what is cut must not depend on the values drawn for the nodes that are cut.
+    def plan(self, candidates: Sequence[Candidate]) -> ModelPlan:
+        """Where a model is worth being run, beside the drafts at hand."""
+        ...
+
+    def trim(
+        self, candidates: Sequence[Candidate], drafts: Sequence[Draft], rows: int, cost: DraftingCost
+    ) -> list[Draft]:
+        """The part of each draft to verify. rows: of the pass without drafts.
+
+        Whether a node that was drawn from a q is kept must not depend on its own token, on what was drawn below it or
+        beside it after it (see controllers.trimming).
         """
         ...
 
     def observe(self, results: Sequence[StepResult]) -> None:
-        """Learn what a pass did and took. Called once a pass, with every result of it."""
+        """Learn what a pass did and took. Called once a pass, inside it, with every result of it."""
         ...
 
-    def forget(self, request: Request) -> None:
-        """A request has ended; drop what is held for it."""
+    def forget(self, transcript: Transcript) -> None:
+        """A text has ended; drop what is held for it."""
         ...

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-# Arrays kept between rounds; what goes past them is made and forgotten.
+# Arrays kept between steps; what goes past them is made and forgotten.
 _KEPT = 24
 
 
 class Scratch:
-    """Lends float64 arrays until `rewind`. For one thread, and for values that nobody keeps."""
+    """Lends float64 arrays until `rewind`. For one thread, and for values that are not kept past the step."""
 
     def __init__(self) -> None:
         self._arrays: list[NDArray[np.float64]] = []

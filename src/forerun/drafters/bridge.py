@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.request import Request
+from forerun.core.transcript import Transcript
 from forerun.tokenizers.tokenizer import Tokenizer
 
 # Tokens of the target that are read anew each time, at most.
@@ -21,7 +21,7 @@ _LONGEST = 48
 
 
 class Reading(Protocol):
-    """A request's text as a draft model reads it."""
+    """A text as a draft model reads it."""
 
     @property
     def tokens(self) -> Sequence[int]:
@@ -40,16 +40,16 @@ class Reading(Protocol):
 class SameIds:
     """Target and draft model mean the same by the same ids. rows: how many of them the draft model can read."""
 
-    def __init__(self, request: Request, rows: int) -> None:
-        self._request, self._rows = request, rows
+    def __init__(self, transcript: Transcript, rows: int) -> None:
+        self._transcript, self._rows = transcript, rows
         self._known = 0
 
     @property
     def tokens(self) -> Sequence[int]:
-        return self._request.tokens
+        return self._transcript.tokens
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
-        tokens, rows = self._request.tokens, self._rows
+        tokens, rows = self._transcript.tokens, self._rows
         while self._known < len(tokens) and tokens[self._known] < rows:
             self._known += 1
         readable = self._known == len(tokens) and all(token < rows for token in path)
@@ -112,13 +112,13 @@ class Shared:
 
 
 class Translation:
-    """The text of a request in the tokens of another vocabulary."""
+    """A text in the tokens of another vocabulary."""
 
-    def __init__(self, request: Request, shared: Shared) -> None:
-        self._request, self._shared = request, shared
+    def __init__(self, transcript: Transcript, shared: Shared) -> None:
+        self._transcript, self._shared = transcript, shared
         bos = shared.draft.bos_id if shared.draft.add_bos else None
         self._fixed: list[int] = [] if bos is None else [bos]
-        self._cut = 0  # tokens of the request that are in `_fixed`
+        self._cut = 0  # tokens of the text that are in `_fixed`
         self._read = 0
         self._open: tuple[int, list[int]] = (-1, [])
 
@@ -129,7 +129,7 @@ class Translation:
 
     def tail(self, path: Sequence[int]) -> tuple[int, ...] | None:
         self._catch_up()
-        tokens = self._request.tokens
+        tokens = self._transcript.tokens
         if self._open[0] != len(tokens):
             self._open = (len(tokens), self._shared.read(tokens[self._cut :]))
         mapped = [self.token(token) for token in path]
@@ -147,7 +147,7 @@ class Translation:
     def open(self) -> list[int]:
         """The target's tokens after those that `tokens` stand for."""
         self._catch_up()
-        return self._request.tokens[self._cut :]
+        return self._transcript.tokens[self._cut :]
 
     def token(self, token: int) -> int:
         known = self._shared.to_draft
@@ -155,7 +155,7 @@ class Translation:
 
     def _catch_up(self) -> None:
         """Fix everything before the last start of a word."""
-        tokens = self._request.tokens
+        tokens = self._transcript.tokens
         start = max(self._read, self._cut + 1)
         at = next((at for at in range(len(tokens) - 1, start - 1, -1) if self._shared.starts_word(tokens[at])), 0)
         if not at and len(tokens) - self._cut > _LONGEST:

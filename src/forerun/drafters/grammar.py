@@ -1,26 +1,22 @@
 """The language in which drafters are composed.
 
-    drafter   := choice
-    choice    := chain  [ "|" chain ]       the first always; the second, a model, where it is worth more
-    chain     := merge   { "," merge }      the first that has something to say
-    merge     := extend  { "+" extend }     all in one tree
-    extend    := stage   { ">" stage }      each after the leaves of those before it
-    stage     := single  { "<" single }     each drafts for the model on its left
-    single    := NAME [ ":" ARGUMENT ]  |  "(" choice ")"
+    draft     := merge [ "|" merge ]        the first always; the second, which runs a model, where it is worth more
+    merge     := stage { "+" stage }        all in one tree
+    stage     := single { "<" single }      each drafts for the model on its left
+    single    := NAME [ ":" ARGUMENT ]  |  "(" merge ")"
 
-Loosest first, so `a,b+c>d<e` is `a,(b+(c>(d<e)))`. An argument ends at a sign of the language; in double quotes it may
-hold any of them. Spaces around signs do not count.
+Loosest first, so `a+b|c<d` is `(a+b)|(c<d)`. An argument ends at a sign of the language; in double quotes it may hold any of
+them. Spaces around signs do not count.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from forerun.core.protocols import Drafter
-from forerun.drafters.choice import Choice, Judge
-from forerun.drafters.compose import Chain, Extend, Merge
+from forerun.drafters.compose import Merge
 from forerun.errors import UsageError, unknown
 
 # name -> what its argument is called, or None where it takes none ("" where it may have one: plug-ins).
@@ -29,16 +25,13 @@ KNOWN: Mapping[str, str | None] = {
     "ngram": None,
     "suffix": None,
     "recycling": None,
-    "logitspec": None,
     "prediction": None,
-    "lookahead": None,
     "model": "NAME",
     "self": "int8 or exit=N",
 }
 
-_SIGNS: Mapping[str, Callable[[Sequence[Drafter]], Drafter]] = {"|": Chain, ",": Chain, "+": Merge, ">": Extend}
-_LEVELS = ("|", ",", "+", ">", "<")
-_TOKEN = re.compile(r'\s*(?:(?P<sign>[|,+><()])|(?P<single>(?:[^|,+><()"]|"[^"]*")+))')
+_LEVELS = ("|", "+", "<")
+_TOKEN = re.compile(r'\s*(?:(?P<sign>[|+<()])|(?P<single>(?:[^|+<()"]|"[^"]*")+))')
 
 
 @dataclass(frozen=True)
@@ -49,7 +42,7 @@ class Single:
     argument: str = ""
 
     def __str__(self) -> str:
-        quoted = f'"{self.argument}"' if re.search(r"[|,+><()]", self.argument) else self.argument
+        quoted = f'"{self.argument}"' if re.search(r"[|+<()]", self.argument) else self.argument
         return f"{self.name}:{quoted}" if self.argument else self.name
 
 
@@ -86,10 +79,10 @@ def singles(spec: Spec) -> list[Single]:
     return [spec] if isinstance(spec, Single) else [single for part in spec.parts for single in singles(part)]
 
 
-def assemble(spec: Spec, make: Make, judge: Judge | None = None) -> Drafter:
-    """Build what was said. `make` builds one drafter, given what drafts for it (None but for the left of a `<`).
+def assemble(spec: Spec, make: Make) -> Drafter:
+    """Build what was said, but for `|`, whose sides are built one by one.
 
-    judge: decides `|`; without one it is read as `,`, the first that has something to say.
+    make: builds one drafter, given what drafts for it (None but for the left of a `<`).
     Raises CompositionError for parts that cannot work together, and whatever `make` raises; what was built by then is
     closed again.
     """
@@ -99,14 +92,11 @@ def assemble(spec: Spec, make: Make, judge: Judge | None = None) -> Drafter:
         if isinstance(spec, Single):
             drafter = make(spec, None)
         elif spec.sign == "<":
-            model, helper = spec.parts
+            model, stage = spec.parts
             assert isinstance(model, Single)
-            drafter = make(model, one(helper))
-        elif spec.sign == "|" and judge is not None:
-            cheap, dear = (one(part) for part in spec.parts)
-            drafter = Choice(cheap, dear, judge)
+            drafter = make(model, one(stage))
         else:
-            drafter = _SIGNS[spec.sign]([one(part) for part in spec.parts])
+            drafter = Merge([one(part) for part in spec.parts])
         built.append(drafter)
         return drafter
 
@@ -136,7 +126,9 @@ class _Parser:
         if len(parts) == 1:
             return parts[0]
         if sign == "|" and len(parts) > 2:
-            raise UsageError(f"the draft {self._text!r} has more than two sides of '|'; it chooses between two.")
+            raise UsageError(
+                f"the draft {self._text!r} has more than two sides of '|'; it has a cheap one and a model."
+            )
         return self._stages(parts) if sign == "<" else Composition(sign, tuple(parts))
 
     def _stages(self, parts: list[Spec]) -> Spec:
@@ -148,7 +140,7 @@ class _Parser:
                 models = " or ".join(name for name, argument in self._known.items() if argument)
                 raise UsageError(
                     f"in the draft {self._text!r}, {spec} cannot draft for {model}: only a model can be drafted for "
-                    f"({models}). To let one drafter go on where another ends, write {model}>{spec}."
+                    f"({models}). To put both into one tree, write {model}+{spec}."
                 )
             spec = Composition("<", (model, spec))
         return spec
@@ -158,7 +150,7 @@ class _Parser:
         sign = self._next_sign()
         if sign == "(":
             self._take()
-            spec = self.level(0)
+            spec = self.level(1)
             if self._next_sign() != ")":
                 raise self._wrong("a closing bracket is missing")
             self._take()
@@ -199,5 +191,7 @@ class _Parser:
         return UsageError(f"the draft {self._text!r} makes no sense {where}: {why}.")
 
     def _unknown(self, name: str) -> UsageError:
+        if re.search("[,>]", name):
+            return UsageError(f"the draft {self._text!r} makes no sense: drafters are joined by '+', '|' and '<'.")
         shown = [n if not argument else f"{n}:{argument.split(' ')[0]}" for n, argument in self._known.items()]
         return unknown("drafter", name, self._known, shown)

@@ -1,7 +1,7 @@
 """A draft model's head over frequent tokens only (FR-Spec, Zhao et al. 2502.14856), and the other tokens of the text.
 
 The head of a small model is a large part of its pass, and nearly all of what it is to propose are a few thousand ids.
-Ids outside have q = 0, which every rule allows. Rare ids that occur in a request's text are likely to come again in it
+Ids outside have q = 0, which every rule allows. Rare ids that occur in a text are likely to come again in it
 (names, numbers, another script), so these are scored too: a product each with what the head saw.
 """
 
@@ -14,8 +14,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.protocols import Floats
-from forerun.core.request import Request
+from forerun.core.model import Floats
+from forerun.core.transcript import Transcript
 
 # Most ids of one text that are scored beside the head.
 _MOST = 2048
@@ -43,10 +43,10 @@ class Head:
 
 
 class Widened:
-    """The ids of one request's text that a head has no rows for, in the order in which they came up."""
+    """The ids of one text that a head has no rows for, in the order in which they came up."""
 
-    def __init__(self, head: Head, request: Request) -> None:
-        self._head, self._request = head, request
+    def __init__(self, head: Head, transcript: Transcript) -> None:
+        self._head, self._transcript = head, transcript
         self._known = head.covered.copy() if head.vectors is not None else head.covered
         self._read = 0
         self.ids: NDArray[np.int64] = np.empty(0, dtype=np.int64)
@@ -59,7 +59,7 @@ class Widened:
             wide[self.ids] = self._vectors @ state
 
     def _catch_up(self) -> None:
-        tokens, vectors = self._request.tokens, self._head.vectors
+        tokens, vectors = self._transcript.tokens, self._head.vectors
         if self._read == len(tokens) or vectors is None or len(self.ids) >= _MOST:
             return
         fresh = np.unique(np.array(tokens[self._read :], dtype=np.int64))

@@ -23,7 +23,10 @@ from forerun.errors import UsageError
 
 _log = logging.getLogger("forerun")
 _FORMAT = 1
-_LIMIT, _MOST_SPACES = 200_000, 64
+# Tokens of a space, at most (about 130 bytes each while it is used).
+_LIMIT = 200_000
+# Spaces, at most.
+_MOST_SPACES = 64
 
 
 class Generation:

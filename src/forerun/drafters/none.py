@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.request import Request
+from forerun.core.transcript import Transcript
 from forerun.drafters.base import Session, SessionDrafter
 
 
-class NoneSession(Session):
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        return EMPTY
-
-
-class NoneDrafter(SessionDrafter[NoneSession]):
+class NoneDrafter(SessionDrafter[Session]):
     """Every draft is empty."""
 
     name = "none"
 
-    def open(self, request: Request) -> NoneSession:
-        return NoneSession(request)
+    def open(self, transcript: Transcript) -> Session:
+        return Session(transcript)
+
+    def draft(self, session: Session, path: Sequence[int], nodes: int) -> Draft:  # noqa: ARG002
+        return EMPTY

@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 
-from forerun.core.protocols import Drafter, ModelInfo
+from forerun.core.model import ModelInfo
+from forerun.core.protocols import Drafter
 from forerun.errors import CompositionError, ForerunError, UsageError
 from forerun.tokenizers.tokenizer import Tokenizer
 

@@ -3,12 +3,16 @@
 Luo et al. (2408.08696). Every verified row updates it, those of rejected nodes too: they cost a pass and would be lost.
 The draft is a tree from the matrix, grown best-first under the budget instead of the paper's fixed template. A child's
 score is how often candidates of its rank and probability have come true, learned from each committed pair of tokens.
-The matrix is shared by all requests and can be kept on disk: at most `limit` rows of eight ids, under 2 MB.
+The first level also holds what the target nearly said in place of the text's last token: often it says that next (as in
+LogitSpec, 2507.01449).
+The matrix is shared by all requests of one memory (core.request.Request); that of the memory without a name can be kept
+on disk: at most `limit` rows of eight ids, under 2 MB.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.draft import EMPTY, Draft
+from forerun.core.draft import Draft
 from forerun.core.files import (
     DamagedError,
     default_home,
@@ -27,18 +31,25 @@ from forerun.core.files import (
     within,
     write_arrays,
 )
-from forerun.core.request import Request
 from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
 from forerun.drafters.base import Session, SessionDrafter
-from forerun.drafters.growth import grow
-from forerun.drafters.rates import Rates
-from forerun.drafters.rows import leading, read_nodes
+from forerun.drafters.rates import hit_rates
+from forerun.drafters.rows import leading, verified_rows
+from forerun.drafters.tree import grow
 from forerun.errors import UsageError
 
 WIDTH = 8
+# Rows of a memory with a name, at most; a row takes half a kilobyte.
+_NAMED_ROWS = 20_000
+# Memories with a name, at most.
+_MOST_NAMED = 16
 _FORMAT = 1
 # Candidates are told apart by rank and by these steps of probability.
 _STEPS = (0.02, 0.06, 0.15, 0.3, 0.5, 0.75, 0.92)
+# How much of a candidate's probability is believed before anything was seen: half is lost to the context that the matrix does
+# not know, and a runner-up comes next more seldom.
+_REMEMBERED, _RUNNERS_UP = 0.55, 0.2
 
 Row = tuple[tuple[int, ...], tuple[float, ...]]
 
@@ -46,7 +57,7 @@ Row = tuple[tuple[int, ...], tuple[float, ...]]
 class Matrix:
     """Token id -> the likeliest next ids, best first, with their probabilities among themselves.
 
-    limit: rows kept; of more, the one updated longest ago goes. vocabulary: names the model whose opinions these are.
+    limit: rows kept; of more, the one updated longest ago goes. vocabulary: names the model whose probabilities these are.
     """
 
     def __init__(self, *, limit: int = 40_000, vocabulary: str = "") -> None:
@@ -72,7 +83,7 @@ class Matrix:
         self._unsaved.add(token)
         self._rows.pop(token, None)
         self._rows[token] = (tuple(ids), tuple(chances))
-        if len(self._rows) > self.limit:
+        while len(self._rows) > self.limit:
             del self._rows[next(iter(self._rows))]
 
     def save(self, path: Path) -> None:
@@ -140,46 +151,67 @@ def _read(path: Path) -> tuple[dict[str, Any], NDArray[Any], NDArray[Any], NDArr
 
 
 class Ranks:
-    """How often candidates come true, by rank and by the probability that the matrix remembers."""
+    """How often candidates come true, by rank and by probability. share: of the probability, before anything was seen."""
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
         middles = [0.01, 0.04, 0.1, 0.22, 0.4, 0.62, 0.83, 0.96]
-        # Prior: the remembered probability, of which half is lost to the context that the matrix does not know.
-        self._rates = Rates([0.55 * middle for _ in range(WIDTH) for middle in middles], weight=10.0)
+        self._rates = hit_rates([share * middle for _ in range(WIDTH) for middle in middles], weight=10.0)
 
     @staticmethod
-    def kind(rank: int, chance: float) -> int:
-        return rank * (len(_STEPS) + 1) + bisect_right(_STEPS, chance)
+    def kind(rank: int, probability: float) -> int:
+        return rank * (len(_STEPS) + 1) + bisect_right(_STEPS, probability)
 
-    def score(self, rank: int, chance: float) -> float:
-        return self._rates[self.kind(rank, chance)]
+    def score(self, rank: int, probability: float) -> float:
+        return self._rates[self.kind(rank, probability)].value
 
-    def note(self, row: Row, token: int) -> None:
+    def add(self, row: Row, token: int) -> None:
         """A token followed another whose row is `row`."""
-        for rank, (candidate, chance) in enumerate(zip(*row, strict=True)):
-            self._rates.note(self.kind(rank, chance), candidate == token)
+        for rank, (candidate, probability) in enumerate(zip(*row, strict=True)):
+            self._rates[self.kind(rank, probability)].add(candidate == token)
+
+
+class Memory:
+    """What requests of one memory share: the matrix, and how often its candidates and runners-up come true."""
+
+    def __init__(self, matrix: Matrix) -> None:
+        self.matrix = matrix
+        self.ranks, self.runners_up = Ranks(_REMEMBERED), Ranks(_RUNNERS_UP)
 
 
 class RecyclingSession(Session):
-    def __init__(self, drafter: RecyclingDrafter, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, drafter: RecyclingDrafter, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._drafter = drafter
+        self._memory = drafter.memory_of(transcript.request.memory)
+        # What the target nearly said in place of the last token, and how long the text was then.
+        self._runners_up: Row = ((), ())
+        self._length = 0
 
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        if budget <= 0:
-            return EMPTY
-        root = path[-1] if path else self.request.tokens[-1]
-        return grow(root, self._children, budget, "recycling", floor=self._drafter.floor)
+    def draft(self, path: Sequence[int], nodes: int) -> Draft:
+        """A tree of at most `nodes` nodes."""
+        start = path[-1] if path else self.transcript.tokens[-1]
+        first = self._children(start)
+        if not path and self._length == len(self.transcript.tokens):
+            known = {token for token, _, _ in first}
+            others = self._scored(self._runners_up, self._memory.runners_up)
+            first = sorted([*first, *(one for one in others if one[0] not in known)], key=lambda child: -child[1])
+        return grow(
+            -1,
+            lambda place: first if place < 0 else self._children(place),
+            nodes,
+            self._drafter.name,
+            floor=self._drafter.floor,
+        )
 
     def _children(self, token: int) -> list[tuple[int, float, int]]:
-        row = self._drafter.matrix.get(token)
-        if row is None:
-            return []
-        score, usable = self._drafter.ranks.score, self._drafter.usable
+        row = self._memory.matrix.get(token)
+        return [] if row is None else self._scored(row, self._memory.ranks)
+
+    def _scored(self, row: Row, ranks: Ranks) -> list[tuple[int, float, int]]:
         found = [
-            (candidate, score(rank, chance), candidate)
-            for rank, (candidate, chance) in enumerate(zip(*row, strict=True))
-            if candidate < usable
+            (candidate, ranks.score(rank, probability), candidate)
+            for rank, (candidate, probability) in enumerate(zip(*row, strict=True))
+            if candidate < self._drafter.usable
         ]
         found.sort(key=lambda child: -child[1])
         return found
@@ -188,25 +220,32 @@ class RecyclingSession(Session):
         """Learn how the matrix did on what was committed, then put in what the target said."""
         if result.rows is None:
             return
-        matrix, ranks = self._drafter.matrix, self._drafter.ranks
+        matrix, ranks = self._memory.matrix, self._memory.ranks
         before = result.input_tokens[-1]
         for token in result.tokens:
             row = matrix.get(before)
             if row is not None:
-                ranks.note(row, token)
+                ranks.add(row, token)
             before = token
         usable = self._drafter.usable
-        for index, token in read_nodes(result):
+        for index, token in verified_rows(result):
             ids, weights = leading(result.rows[index][:usable], WIDTH)
             if len(ids):
                 matrix.put(token, ids.tolist(), (weights / weights.sum()).tolist())
+        if result.tokens:
+            self._memory.runners_up.add(self._runners_up, result.tokens[0])
+            ids, weights = leading(result.rows[result.bonus_row][:usable], WIDTH + 1)
+            others = ids != result.tokens[-1]
+            ids, weights = ids[others][:WIDTH], weights[others][:WIDTH]
+            self._runners_up = tuple(ids.tolist()), tuple((weights / weights.sum()).tolist())
+            self._length = len(self.transcript.tokens)
 
 
 class RecyclingDrafter(SessionDrafter[RecyclingSession]):
     """Drafts from the token matrix of a model.
 
-    usable: the target's ids that are tokens. matrix: shared memory; a fresh one by default. path: where it is written
-    when the drafter is closed. floor: nodes less likely to be reached are not proposed.
+    usable: the target's ids that are tokens. matrix: of the memory without a name; a fresh one by default. path: where it is
+    written when the drafter is closed. floor: nodes less likely to be reached are not proposed.
     """
 
     name = "recycling"
@@ -216,15 +255,28 @@ class RecyclingDrafter(SessionDrafter[RecyclingSession]):
         self, usable: int, matrix: Matrix | None = None, *, path: Path | None = None, floor: float = 0.03
     ) -> None:
         self.usable = usable
-        self.matrix = matrix if matrix is not None else Matrix()
-        self.ranks = Ranks()
+        self.shared = Memory(matrix if matrix is not None else Matrix())
         self.floor = floor
         self._path = path
+        self._named: OrderedDict[str, Memory] = OrderedDict()
 
-    def open(self, request: Request) -> RecyclingSession:
-        return RecyclingSession(self, request)
+    def memory_of(self, name: str) -> Memory:
+        """The memory of a name, made when it is missing; of too many, the one used longest ago is forgotten."""
+        if not name:
+            return self.shared
+        found = self._named.get(name) or self._named.setdefault(name, Memory(Matrix(limit=_NAMED_ROWS)))
+        self._named.move_to_end(name)
+        if len(self._named) > _MOST_NAMED:
+            self._named.popitem(last=False)
+        return found
+
+    def open(self, transcript: Transcript) -> RecyclingSession:
+        return RecyclingSession(self, transcript)
+
+    def draft(self, session: RecyclingSession, path: Sequence[int], nodes: int) -> Draft:
+        return session.draft(path, nodes)
 
     def close(self) -> None:
         """Write the matrix where it is to be kept; a disk that is full or read-only is a warning."""
-        if self._path is not None and self.matrix.changed:
-            keep(self._path, self.matrix.save)
+        if self._path is not None and self.shared.matrix.changed:
+            keep(self._path, self.shared.matrix.save)

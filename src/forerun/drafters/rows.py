@@ -1,4 +1,4 @@
-"""What a round's rows of logits say to drafters that run no model: the likeliest ids after each node, found quickly."""
+"""What a step's rows of logits say to drafters that run no model: the likeliest ids after each node, found quickly."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.draft import ROOT
-from forerun.core.protocols import Floats
-from forerun.core.sampling import largest
+from forerun.core.model import Floats
 from forerun.core.step import StepResult
+from forerun.core.truncation import largest
 
 # One in a million: ids further below the best are out of the question.
 _FAR = 14.0
@@ -29,28 +28,10 @@ def leading(row: Floats, count: int) -> tuple[NDArray[np.int64], NDArray[np.floa
     return ids, np.exp(row[ids].astype(np.float64) - best)
 
 
-def sureness(row: Floats, temperature: float) -> float:
-    """The chance of the likeliest token of a row `[vocab]` at a temperature, at least 1 (below, every row looks sure).
-
-    0 where the logits are not numbers.
-    """
-    best = row.max()
-    if not np.isfinite(best):
-        return 0.0
-    heated = row - best
-    heated /= np.float32(max(1.0, temperature))
-    return 1.0 / float(np.exp(heated, out=heated).sum())
-
-
-def read_nodes(result: StepResult) -> Iterator[tuple[int, int]]:
-    """(row index, the token it follows) of every verified row of a round, rejected nodes too."""
+def verified_rows(result: StepResult) -> Iterator[tuple[int, int]]:
+    """(row index, the token it follows) of every verified row of a step, rejected nodes too."""
     if result.rows is None:
         return
     yield 0, result.input_tokens[-1]
     for node, token in enumerate(result.draft.tokens):
         yield 1 + node, token
-
-
-def last_row(result: StepResult) -> int:
-    """Index of the row from which the bonus came."""
-    return 1 + (result.path[-1] if result.path else ROOT)

@@ -13,43 +13,52 @@ from itertools import accumulate
 from typing import cast
 
 from forerun.core.draft import EMPTY, Draft
-from forerun.core.protocols import DraftSession, Model
+from forerun.core.model import NOTHING, Model
+from forerun.core.protocols import DraftRequest
 from forerun.core.request import Request
 from forerun.core.sampling import Sampling
-from forerun.drafters.base import Session, SessionDrafter
+from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
+from forerun.drafters.base import Session
 from forerun.drafters.bridge import Shared, Translation
 from forerun.drafters.model import ModelDrafter
 
+_GREEDY = Sampling(temperature=0.0, max_tokens=None)
+
 
 class SlemSession(Session):
-    """The request's text in the model's tokens, kept as a request of the model's own."""
+    """A text in the model's tokens, kept as a text of the model's own."""
 
-    def __init__(self, drafter: SlemDrafter, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, drafter: SlemDrafter, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._drafter = drafter
-        self._text = Translation(request, drafter.shared)
-        self._own = Request(self._text.tokens, Sampling(temperature=0.0, max_tokens=None))
-        self.session = drafter.model.open(self._own)
+        self._text = Translation(transcript, drafter.shared)
+        self._own = Transcript(Request(self._text.tokens, _GREEDY, memory=transcript.request.memory))
+        self.inner = drafter.model.open(self._own)
 
-    def start(self, path: Sequence[int]) -> tuple[int, ...] | None:
-        """Bring the model's request up to date; the model's tokens that come after it, None where there are none."""
+    def request(self, asked: DraftRequest) -> DraftRequest:
+        """What to ask of the model: the same, after its own tokens for the text and the path."""
         self._catch_up()
-        return self._text.spelled(path)
+        path = self._text.spelled(asked.path)
+        return DraftRequest(
+            self.inner,
+            asked.nodes if path is not None else 0,
+            depth=asked.depth,
+            path=path or (),
+            min_probability=asked.min_probability,
+        )
 
     def _catch_up(self) -> None:
-        tokens = self._text.tokens
-        self._own.tokens += tokens[len(self._own.tokens) :]
-
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        return self._drafter.propose_after([self], [path], [budget])[0]
+        for token in self._text.tokens[len(self._own.tokens) :]:
+            self._own.add(token)
 
     @property
     def unread(self) -> int:
         """Tokens of the text that the model has yet to read."""
         self._catch_up()
-        return self.session.unread
+        return self.inner.unread
 
-    def encode(self, path: Sequence[int], draft: Draft, budget: int) -> Draft:
+    def encode(self, path: Sequence[int], draft: Draft, nodes: int) -> Draft:
         """A draft of the model's in the target's tokens."""
         shared = self._drafter.shared
         control = shared.draft.control_ids
@@ -59,7 +68,7 @@ class SlemSession(Session):
         if length < len(draft):
             # The model ends its turn here; the target may have the same way to say so.
             tokens += [i for i in [self._drafter.ends.get(draft.tokens[length])] if i is not None]
-        tokens = [token for token in tokens[:budget] if token < self._drafter.usable]
+        tokens = [token for token in tokens[:nodes] if token < self._drafter.usable]
         if not tokens:
             return EMPTY
         scores = self._scores(draft, pieces, tokens)
@@ -90,12 +99,21 @@ class SlemSession(Session):
             for before, now in zip([1.0, *reached[:-1]], reached, strict=True)
         )
 
+    def observe(self, result: StepResult) -> None:
+        self.inner.observe(result)
+
+    def finish(self) -> None:
+        self._catch_up()
+        self.inner.finish()
+
     def close(self) -> None:
-        self.session.close()
+        self.inner.close()
 
 
-class SlemDrafter(SessionDrafter[SlemSession]):
+class SlemDrafter:
     """Drafts with a model of another vocabulary. usable: the target's ids that are tokens."""
+
+    needs = NOTHING
 
     def __init__(
         self, model: Model, usable: int, shared: Shared, *, name: str = "", chunk: int = 256, keep_prefixes: int = 0
@@ -106,24 +124,18 @@ class SlemDrafter(SessionDrafter[SlemSession]):
         pairs = {int(other): token for token, other in enumerate(shared.to_draft) if token in shared.target.control_ids}
         self.ends = {other: token for other, token in pairs.items() if other >= 0}
 
-    def open(self, request: Request) -> SlemSession:
-        return SlemSession(self, request)
+    def open(self, transcript: Transcript) -> SlemSession:
+        return SlemSession(self, transcript)
 
-    def propose_after(
-        self, sessions: Sequence[DraftSession], paths: Sequence[Sequence[int]], budgets: Sequence[int]
-    ) -> list[Draft]:
-        """One draft per session, all sessions in the same passes of the model."""
-        own = cast(Sequence[SlemSession], sessions)
-        starts = [session.start(path) for session, path in zip(own, paths, strict=True)]
-        drafts = self.model.propose_after(
-            [session.session for session in own],
-            [start or () for start in starts],
-            [budget if start is not None else 0 for start, budget in zip(starts, budgets, strict=True)],
-        )
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Draft]:
+        """One draft for each request, all texts in the same passes of the model."""
+        sessions = [cast(SlemSession, request.session) for request in requests]
+        drafts = self.model.propose([session.request(asked) for session, asked in zip(sessions, requests, strict=True)])
         return [
-            session.encode(path, draft, budget) if len(draft) else EMPTY
-            for session, path, draft, budget in zip(own, paths, drafts, budgets, strict=True)
+            session.encode(asked.path, draft, asked.nodes) if len(draft) else EMPTY
+            for session, asked, draft in zip(sessions, requests, drafts, strict=True)
         ]
 
     def close(self) -> None:
+        """Release the model. Closing twice is harmless."""
         self.model.close()

@@ -12,27 +12,31 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from pathlib import Path
+from weakref import WeakKeyDictionary
 
 from forerun.core.draft import EMPTY, Draft
 from forerun.core.files import keep
-from forerun.core.request import Request
 from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
 from forerun.drafters.automaton import START, SuffixAutomaton
 from forerun.drafters.base import Session, SessionDrafter
-from forerun.drafters.growth import grow
-from forerun.drafters.history import Generation, History
-from forerun.drafters.rates import Rates
+from forerun.drafters.history import Generation, History, Space
+from forerun.drafters.rates import hit_rates
+from forerun.drafters.tree import grow
 
 # Kinds of guess: match length by these steps, and share of the count by those (a share of one by how often it was seen).
 _LENGTHS = (2, 3, 4, 6, 9, 16)
 _SHARES = (0.15, 0.3, 0.5, 0.75)
 _KINDS = len(_SHARES) + 4
-_LOCAL, _SHARED = 0, 1
+# Sources of a guess: the text itself, the shared history.
+_LOCAL = 0
+_SHARED = 1
 # By source and match length: below it come the shares, above it how often a share of one was seen.
 _FIRST = [
     [(source * (len(_LENGTHS) + 1) + bisect_right(_LENGTHS, length)) * _KINDS + len(_SHARES) for length in range(17)]
     for source in (_LOCAL, _SHARED)
 ]
+# Continuations of one place that are proposed, at most.
 _BRANCHES = 4
 
 Match = tuple[int, int]  # state, length
@@ -59,10 +63,10 @@ class Guesses:
         trust = [0.35, 0.5, 0.6, 0.68, 0.76, 0.84, 0.9]
         shares = [0.85, 0.62, 0.4, 0.22, 0.08, 1.0, 1.05, 1.08]
         priors = [min(0.97, t * s) for t in trust for s in shares]
-        self.rates = Rates(priors * 2)
+        self.rates = hit_rates(priors * 2)
 
     def score(self, source: int, length: int, count: int, total: int) -> float:
-        return self.rates[kind(source, length, count, total)]
+        return self.rates[kind(source, length, count, total)].value
 
 
 class View:
@@ -79,8 +83,8 @@ class View:
     def guesses(self, state: int, length: int) -> list[tuple[int, float, int]]:
         """(token, score, state after) of what followed, likeliest first."""
         followed, total = self._followed(state)
-        rates, source = self._guesses.rates.values, self._source
-        ranked = [(token, rates[kind(source, length, count, total)], after) for count, token, after in followed]
+        rates, source = self._guesses.rates, self._source
+        ranked = [(token, rates[kind(source, length, count, total)].value, after) for count, token, after in followed]
         if len(ranked) > 1:
             ranked.sort(key=_score, reverse=True)
         return ranked
@@ -92,7 +96,7 @@ class View:
             followed, total = self._followed(state)
             rates, source = self._guesses.rates, self._source
             for count, guess, _ in followed[:2]:
-                rates.note(kind(source, length, count, total), guess == token)
+                rates[kind(source, length, count, total)].add(guess == token)
 
     def _followed(self, state: int) -> tuple[list[tuple[int, int, int]], int]:
         """What followed a state, and how often it was followed by anything."""
@@ -120,25 +124,25 @@ class View:
             after = index.after[state]
             count = index.count[after]
             first = self._first[length if length < 17 else 16]
-            score = self._guesses.rates.values[first + (count if count < 3 else 3)]
+            score = self._guesses.rates[first + (count if count < 3 else 3)].value
             return [(token, score, (after, length + 1, left - 1))]
         return [(token, score, (after, length + 1, left - 1)) for token, score, after in self.guesses(state, length)]
 
 
 class SuffixSession(Session):
-    def __init__(self, drafter: SuffixDrafter, request: Request) -> None:
-        super().__init__(request)
+    def __init__(self, drafter: SuffixDrafter, transcript: Transcript) -> None:
+        super().__init__(transcript)
         self._drafter = drafter
-        self._own = View(_LOCAL, SuffixAutomaton(), drafter.guesses)
+        self._space = drafter.history.space(transcript.request.memory)
+        self._guesses = drafter.guesses_of(self._space)
+        self._own = View(_LOCAL, SuffixAutomaton(), self._guesses)
         self._last = START
         self._read = 0
-        self._space = drafter.history.space(request.space)
         self._shared: list[tuple[Generation, View]] = []
-        self._closed = False
 
     def _catch_up(self) -> None:
         """Read the tokens that were added, and put the matches behind them."""
-        tokens, learns_from = self.request.tokens, len(self.request.prompt)
+        tokens, learns_from = self.transcript.tokens, len(self.transcript.request.prompt)
         own, index = self._own, self._own.index
         for at in range(self._read, len(tokens)):
             token = tokens[at]
@@ -162,13 +166,12 @@ class SuffixSession(Session):
         for generation in self._space.generations:
             view = known.get(id(generation))
             if view is None:
-                view = View(_SHARED, generation.index, self._drafter.guesses)
-                view.match = view.index.follow(START, 0, self.request.tokens[-self._drafter.longest :])
+                view = View(_SHARED, generation.index, self._guesses)
+                view.match = view.index.follow(START, 0, self.transcript.tokens[-self._drafter.longest :])
             self._shared.append((generation, view))
 
-    def propose_after(self, path: Sequence[int], budget: int) -> Draft:
-        if budget <= 0 or self._closed:
-            return EMPTY
+    def draft(self, path: Sequence[int], nodes: int) -> Draft:
+        """A tree of at most `nodes` nodes."""
         self._catch_up()
         best: tuple[float, View, Match] | None = None
         for view in (self._own, *(view for _, view in self._shared)):
@@ -181,19 +184,16 @@ class SuffixSession(Session):
             return EMPTY
         _, view, (state, length) = best
         levels = max(1, int(self._drafter.stretch * length))
-        return grow((state, length, levels), view.unfold, budget, "suffix", floor=self._drafter.floor)
+        return grow((state, length, levels), view.unfold, nodes, "suffix", floor=self._drafter.floor)
 
-    def observe(self, result: StepResult) -> None:
-        if not self._closed:
-            self._catch_up()
+    def observe(self, result: StepResult) -> None:  # noqa: ARG002
+        self._catch_up()
 
-    def close(self) -> None:
-        """Leave the output to later requests of the same space."""
-        if not self._closed:
-            self._closed = True
-            start = max(0, len(self.request.prompt) - self._drafter.lead_in)
-            if self.request.generated:
-                self._space.add(self.request.tokens[start:])
+    def finish(self) -> None:
+        """Leave the output to later requests of the same memory."""
+        start = max(0, len(self.transcript.request.prompt) - self._drafter.lead_in)
+        if self.transcript.generated:
+            self._space.add(self.transcript.tokens[start:])
 
 
 class SuffixDrafter(SessionDrafter[SuffixSession]):
@@ -219,12 +219,19 @@ class SuffixDrafter(SessionDrafter[SuffixSession]):
         lead_in: int = 16,
     ) -> None:
         self.history = history if history is not None else History()
-        self.guesses = Guesses()
         self.floor, self.stretch, self.longest, self.lead_in = floor, stretch, longest, lead_in
         self._path = path
+        self._guesses: WeakKeyDictionary[Space, Guesses] = WeakKeyDictionary()
 
-    def open(self, request: Request) -> SuffixSession:
-        return SuffixSession(self, request)
+    def guesses_of(self, space: Space) -> Guesses:
+        """How guesses from the texts of one memory have done."""
+        return self._guesses.setdefault(space, Guesses())
+
+    def open(self, transcript: Transcript) -> SuffixSession:
+        return SuffixSession(self, transcript)
+
+    def draft(self, session: SuffixSession, path: Sequence[int], nodes: int) -> Draft:
+        return session.draft(path, nodes)
 
     def close(self) -> None:
         """Write the history where it is to be kept; a disk that is full or read-only is a warning."""

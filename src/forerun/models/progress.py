@@ -30,7 +30,7 @@ class QuietProgress:
     """Shows nothing; notes go to the log, since terms of use must not get lost."""
 
     @contextmanager
-    def task(self, description: str, total_bytes: int) -> Iterator[Advance]:
+    def task(self, description: str, total_bytes: int) -> Iterator[Advance]:  # noqa: ARG002
         yield lambda n: None
 
     def note(self, line: str) -> None:

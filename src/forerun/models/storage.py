@@ -131,7 +131,7 @@ def _kept(kind: str, path: Path, state: str = "") -> Kept:
     return Kept(kind, path, size_of(path), path.stat().st_mtime, state)
 
 
-def _never(path: Path) -> bool:
+def _never(_path: Path) -> bool:
     return False
 
 

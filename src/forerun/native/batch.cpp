@@ -43,7 +43,7 @@ void Batch::gather(std::int64_t first, std::int64_t last) {
     const std::int64_t size = std::int64_t(feed.tokens.size());
     const std::int64_t from = std::max<std::int64_t>(0, first - feed.first_row), to = std::min(size, last - feed.first_row);
     for (std::int64_t i = from; i < to; ++i) {
-      const std::int64_t position = i < feed.forced ? feed.start + i : feed.base() - 1 + feed.depth(i - feed.forced);
+      const std::int64_t position = i < feed.input_tokens ? feed.start + i : feed.base() - 1 + feed.depth(i - feed.input_tokens);
       const std::int64_t row = i - (size - feed.logits_rows);
       rows_.push_back({&feed, i, position, row < 0 ? -1 : feed.first_logits + row});
     }
@@ -66,7 +66,7 @@ void Batch::chunk() {
       for (int j = chunk.first; j < chunk.first + chunk.count; ++j) {
         chunk.least = std::min(chunk.least, rows_[j].position);
         chunk.most = std::max(chunk.most, rows_[j].position);
-        chunk.nodes = std::max(chunk.nodes, int(rows_[j].index + 1 - chunk.feed->forced));
+        chunk.nodes = std::max(chunk.nodes, int(rows_[j].index + 1 - chunk.feed->input_tokens));
       }
       scratch_ = std::max(scratch_, model_.kernels->attend_scratch(std::size_t(chunk.count * group), std::size_t(shape_.padded_dim()), std::size_t(chunk.nodes)));
       chunks_.push_back(chunk);
@@ -122,8 +122,8 @@ void Batch::run(std::int64_t first, std::int64_t last, const std::function<void(
     to.q = q + r * rotated;
     to.out = attended + r * std::size_t(shape_.q_size());
     to.position = row.position;
-    if (row.index < row.feed->forced) continue;
-    const std::int64_t node = row.index - row.feed->forced;
+    if (row.index < row.feed->input_tokens) continue;
+    const std::int64_t node = row.index - row.feed->input_tokens;
     to.path = row.feed->paths.data() + row.feed->path_begin[node];
     to.depth = std::int32_t(row.feed->depth(node));
   }
@@ -208,8 +208,8 @@ void Batch::store(std::size_t index) {
       if (shape_.qk_norm) kernels.rms_norm(from, layer.q_norm.data(), shape_.norm_eps, head_dim, from);
       kernels.rotate(from, cosines, sines, half, shape_.query_scale, dim, rotated + (r * std::size_t(shape_.heads) + std::size_t(head)) * dim);
     }
-    const bool node = row.index >= row.feed->forced;
-    const std::int64_t place = node ? row.index - row.feed->forced : row.position;
+    const bool node = row.index >= row.feed->input_tokens;
+    const std::int64_t place = node ? row.index - row.feed->input_tokens : row.position;
     const std::byte* page = (node ? row.feed->draft_pages : row.feed->pages)[std::size_t(place / kPagePositions)];
     auto* to = const_cast<std::byte*>(page);
     for (int head = 0; head < int(shape_.kv_heads); ++head) {

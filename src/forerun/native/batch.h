@@ -23,7 +23,7 @@ class Batch {
  private:
   struct Row {
     const Feed* feed;
-    std::int64_t index;      // in the feed: forced tokens, then nodes
+    std::int64_t index;      // in the feed: input tokens, then nodes
     std::int64_t position;
     std::int64_t logits;     // row of the logits, or -1
   };

@@ -57,6 +57,14 @@ struct Cache {
     using Array = nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<3>>;
     return nb::make_tuple(Array(both->data(), 3, sizes, owner), Array(values, 3, sizes, owner));
   }
+  nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>> store() const {
+    if (sequence->closed) throw PassError("a closed sequence cannot be stored");
+    auto* bytes = new std::vector<std::byte>(sequence->stored_bytes());
+    nb::capsule owner(bytes, [](void* p) noexcept { delete static_cast<std::vector<std::byte>*>(p); });
+    sequence->store(bytes->data());
+    const std::size_t size[] = {bytes->size()};
+    return nb::ndarray<nb::numpy, std::uint8_t, nb::ndim<1>>(bytes->data(), 1, size, owner);
+  }
   Cache* fork() {
     if (sequence->closed) throw PassError("a closed sequence cannot be forked");
     return new Cache(model, sequence->fork());
@@ -96,10 +104,10 @@ using FeedArguments = std::tuple<Cache*, std::vector<std::int32_t>, std::vector<
 std::unique_ptr<Pass> forward(std::shared_ptr<Model> model, std::vector<FeedArguments> feeds, std::vector<int> hidden, bool every_row, bool main_thread) {
   std::vector<FeedInput> inputs;
   inputs.reserve(feeds.size());
-  for (auto& [cache, forced, nodes, parents, logits] : feeds) {
+  for (auto& [cache, input_tokens, nodes, parents, logits] : feeds) {
     if (cache == nullptr) throw std::invalid_argument("a feed without a sequence");
     if (cache->model != model) throw PassError("a sequence of another model was fed");
-    inputs.push_back({cache->sequence, std::move(forced), std::move(nodes), std::move(parents), logits});
+    inputs.push_back({cache->sequence, std::move(input_tokens), std::move(nodes), std::move(parents), logits});
   }
   auto pass = std::make_unique<Pass>(std::move(model), std::move(hidden), every_row);
   pass->prepare(std::move(inputs));
@@ -208,9 +216,11 @@ NB_MODULE(_core, m) {
 
   nb::class_<Cache>(m, "Sequence")
       .def_prop_ro("length", [](const Cache& c) { return c.sequence->length(); })
+      .def("pages_needed", [](const Cache& c, std::int64_t length) { return c.sequence->pages_needed(length); }, "length"_a)
       .def("truncate", &Cache::truncate, "length"_a)
       .def("fork", &Cache::fork, nb::rv_policy::take_ownership)
       .def("snapshot", &Cache::snapshot, "layer"_a)
+      .def("store", &Cache::store)
       .def("close", &Cache::close);
 
   nb::class_<Pass>(m, "Pass")
@@ -245,10 +255,20 @@ NB_MODULE(_core, m) {
         auto sequence = model->open();
         return new Cache(std::move(model), std::move(sequence));
       }, nb::rv_policy::take_ownership)
+      .def("restore", [](std::shared_ptr<Model> model, Bytes stored, std::int64_t length) {
+        const std::int64_t pages = (length + kPagePositions - 1) / kPagePositions;
+        if (length < 0 || std::size_t(pages) * model->kv_shape().page() != stored.size())
+          throw std::invalid_argument("the stored keys and values are not of " + std::to_string(length) + " tokens of this model");
+        auto sequence = model->open();
+        sequence->restore(reinterpret_cast<const std::byte*>(stored.data()), length);
+        return new Cache(std::move(model), std::move(sequence));
+      }, "stored"_a, "length"_a, nb::rv_policy::take_ownership)
       .def("borrow", &borrow, "sequence"_a, nb::rv_policy::take_ownership)
       .def("forward", &forward, "feeds"_a, "hidden"_a = std::vector<int>(), "every_row"_a = false, "main_thread"_a = false)
       .def_prop_ro("isa", [](Model& model) { return std::string(isa_name(model.isa)); })
       .def_prop_ro("kv_bytes", [](Model& model) { return model.pages().bytes(); })
+      .def_prop_ro("kv_page_bytes", [](Model& model) { return model.kv_shape().page(); })
+      .def_prop_ro("kv_pages", [](Model& model) { return nb::make_tuple(model.pages().free(), model.pages().total()); })
       .def_prop_ro("threads", [](Model& model) { return model.pool.threads(); })
       .def("set_threads", [](Model& model, unsigned threads) {
         nb::gil_scoped_release unlocked;

@@ -117,8 +117,8 @@ Isa parse_isa(const char* name) {
 }
 
 Isa active_isa() {
-  const char* forced = std::getenv("FORERUN_ISA");
-  return forced && *forced ? parse_isa(forced) : best_isa();
+  const char* asked = std::getenv("FORERUN_ISA");
+  return asked && *asked ? parse_isa(asked) : best_isa();
 }
 
 const LinearKernels& linear_kernels(Isa isa) {

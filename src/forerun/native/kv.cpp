@@ -89,6 +89,13 @@ void Sequence::reserve(int64_t upto) {
   while (pages_.size() < wanted) pages_.push_back(pool_->acquire());
 }
 
+int64_t Sequence::pages_needed(int64_t upto) const {
+  const size_t wanted = size_t((upto + kPagePositions - 1) / kPagePositions);
+  size_t needed = wanted > pages_.size() ? wanted - pages_.size() : 0;
+  for (size_t i = size_t(length_ / kPagePositions); i < pages_.size() && i < wanted; ++i) needed += pages_[i]->references > 1;
+  return int64_t(needed);
+}
+
 void Sequence::truncate(int64_t length) {
   const size_t kept = size_t((length + kPagePositions - 1) / kPagePositions);
   while (pages_.size() > kept) {
@@ -118,6 +125,22 @@ void Sequence::snapshot(int layer, std::byte* keys, std::byte* values) const {
         std::memcpy(keys + d * element, from + (d * kPagePositions + slot) * element, element);
       std::memcpy(values, from + shape.panel() + slot * row, row);
     }
+}
+
+size_t Sequence::stored_bytes() const {
+  return size_t((length_ + kPagePositions - 1) / kPagePositions) * pool_->shape().page();
+}
+
+void Sequence::store(std::byte* to) const {
+  const size_t page = pool_->shape().page();
+  for (size_t i = 0; i * page < stored_bytes(); ++i) std::memcpy(to + i * page, pages_[i]->data, page);
+}
+
+void Sequence::restore(const std::byte* from, int64_t length) {
+  reserve(length);
+  grow(length);
+  const size_t page = pool_->shape().page();
+  for (size_t i = 0; i * page < stored_bytes(); ++i) std::memcpy(pages_[i]->data, from + i * page, page);
 }
 
 void Sequence::clear() { truncate(0); }

@@ -57,6 +57,8 @@ class PagePool {
 
   const KvShape& shape() const { return shape_; }
   size_t bytes() const { return pages_ * shape_.page(); }  // held, idle pages included
+  size_t total() const { return limit_ / shape_.page(); }  // pages that the limit allows
+  size_t free() const { return total() - (pages_ - idle_.size()); }  // of them, those that no sequence holds
 
  private:
   static constexpr size_t kSpare = 16;
@@ -77,6 +79,8 @@ class Sequence {
   int64_t length() const { return length_; }
   // Makes positions [length, upto) writable; what it added stays when it throws and is cut by `trim`.
   void reserve(int64_t upto);
+  // How many pages `reserve(upto)` would take from the pool.
+  int64_t pages_needed(int64_t upto) const;
   // Cuts to `length` tokens and gives back the pages past it.
   void truncate(int64_t length);
   void trim() { truncate(length_); }
@@ -87,6 +91,11 @@ class Sequence {
 
   // Keys and values of the committed tokens in one layer as they are stored, [kv_heads][length][dim] each, K not transposed.
   void snapshot(int layer, std::byte* keys, std::byte* values) const;
+
+  // The pages of the committed tokens as they are, and a sequence of such pages again.
+  size_t stored_bytes() const;
+  void store(std::byte* to) const;
+  void restore(const std::byte* from, int64_t length);
 
   std::byte* page(int64_t index) const { return pages_[size_t(index)]->data; }
 

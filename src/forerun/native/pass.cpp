@@ -16,20 +16,19 @@ Feed planned(FeedInput& input, const Shape& shape) {
   Feed feed;
   if (input.sequence == nullptr || input.sequence->closed) throw PassError("a closed sequence cannot be fed: open a new one");
   if (input.sequence->busy) throw PassError("a sequence is in another pass that is still open, or twice in this one: leave that one first, or fork it");
-  if (input.forced.empty()) throw std::invalid_argument("a feed has no forced token: give at least the last committed one");
+  if (input.input_tokens.empty()) throw std::invalid_argument("an input has no tokens: give at least the last committed one");
   if (input.nodes.size() != input.parents.size()) throw std::invalid_argument("a draft has as many parents as tokens");
   if (std::int64_t(input.nodes.size()) > kMostNodes)
     throw PassError("a draft of " + std::to_string(input.nodes.size()) + " nodes is too large; draft at most " + std::to_string(kMostNodes));
   feed.sequence = input.sequence;
   feed.start = input.sequence->length();
-  feed.forced = std::int64_t(input.forced.size());
-  feed.tokens = std::move(input.forced);
+  feed.input_tokens = std::int64_t(input.input_tokens.size());
+  feed.tokens = std::move(input.input_tokens);
   feed.tokens.insert(feed.tokens.end(), input.nodes.begin(), input.nodes.end());
   for (std::int32_t token : feed.tokens)
     if (token < 0 || token >= shape.vocab)
       throw PassError("token id " + std::to_string(token) + " is not one of the model's " + std::to_string(shape.vocab) + ": use its own tokenizer");
   feed.path_begin.push_back(0);
-  std::int64_t deepest = 0;
   for (std::size_t node = 0; node < input.parents.size(); ++node) {
     const std::int32_t parent = input.parents[node];
     if (parent < -1 || parent >= std::int32_t(node)) throw std::invalid_argument("a node's parent comes before it");
@@ -38,10 +37,10 @@ Feed planned(FeedInput& input, const Shape& shape) {
     for (std::size_t i = from; i < to; ++i) feed.paths.push_back(feed.paths[i]);
     feed.paths.push_back(std::int32_t(node));
     feed.path_begin.push_back(feed.paths.size());
-    deepest = std::max(deepest, feed.depth(std::int64_t(node)));
+    feed.deepest = std::max(feed.deepest, feed.depth(std::int64_t(node)));
   }
-  if (feed.base() + deepest > shape.context)
-    throw PassError("a pass reaches position " + std::to_string(feed.base() + deepest) + ", but the model holds " + counted(shape.context, "token") +
+  if (feed.base() + feed.deepest > shape.context)
+    throw PassError("a pass reaches position " + std::to_string(feed.base() + feed.deepest) + ", but the model holds " + counted(shape.context, "token") +
                     ": shorten the text or the draft");
   return feed;
 }
@@ -68,7 +67,8 @@ void Pass::plan(std::vector<FeedInput>& inputs) {
 
 void Pass::reserve() {
   for (Feed& feed : feeds_) {
-    feed.sequence->reserve(feed.base());
+    // Room for the longest path too: memory must not run out in `commit`, when the verdict is known and others have committed.
+    feed.sequence->reserve(feed.base() + feed.deepest);
     for (std::int64_t p = 0; p < feed.base(); p += kPagePositions) feed.pages.push_back(feed.sequence->page(p / kPagePositions));
     feed.drafts.reserve(std::size_t((feed.nodes() + kPagePositions - 1) / kPagePositions));
     for (std::int64_t n = 0; n < feed.nodes(); n += kPagePositions) {

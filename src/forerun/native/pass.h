@@ -1,4 +1,4 @@
-// One pass: many sequences, each with forced tokens and a token tree, through the whole model; a transaction on their KV.
+// One pass: many sequences, each with input tokens and a token tree, through the whole model; a transaction on their KV.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ constexpr std::int64_t kBatchRows = 256;  // rows that go through the layers tog
 
 struct FeedInput {
   std::shared_ptr<Sequence> sequence;
-  std::vector<std::int32_t> forced, nodes, parents;
+  std::vector<std::int32_t> input_tokens, nodes, parents;
   bool logits = true;
 };
 
@@ -23,17 +23,18 @@ struct FeedInput {
 struct Feed {
   std::shared_ptr<Sequence> sequence;       // kept until the pass is closed, whoever else lets go of it
   std::int64_t start = 0;                   // committed tokens before the pass
-  std::int64_t forced = 0;
-  std::vector<std::int32_t> tokens;         // forced, then nodes
+  std::int64_t input_tokens = 0;
+  std::vector<std::int32_t> tokens;         // input tokens, then nodes
   std::vector<std::int32_t> paths;          // for each node its path from the root's child, one after the other
   std::vector<std::size_t> path_begin;      // [nodes + 1]
+  std::int64_t deepest = 0;                 // length of the longest path
   std::vector<Page*> drafts;                // KV of the nodes
   std::vector<const std::byte*> pages, draft_pages;
   std::int64_t first_row = 0, first_logits = 0, logits_rows = 0;
   bool committed = false;
 
-  std::int64_t base() const { return start + forced; }
-  std::int64_t nodes() const { return std::int64_t(tokens.size()) - forced; }
+  std::int64_t base() const { return start + input_tokens; }
+  std::int64_t nodes() const { return std::int64_t(tokens.size()) - input_tokens; }
   std::int64_t depth(std::int64_t node) const { return std::int64_t(path_begin[node + 1] - path_begin[node]); }
 };
 
@@ -57,12 +58,12 @@ class Pass {
   std::size_t feeds() const { return feeds_.size(); }
   // Rows of logits of a feed, [rows, outputs].
   const float* logits(std::size_t feed, std::int64_t* rows) const;
-  // [forced + nodes, width]
+  // [input tokens + nodes, width]
   const float* hidden(std::size_t feed, int layer, std::int64_t* rows) const;
   std::shared_ptr<std::vector<float>> logits_owner() const { return logits_; }
   std::shared_ptr<std::vector<float>> hidden_owner() const { return hidden_; }
 
-  // Keeps the forced tokens and the nodes of `path`, root to leaf. Throws std::invalid_argument if it is not a path.
+  // Keeps the input tokens and the nodes of `path`, root to leaf. Throws std::invalid_argument if it is not a path.
   void commit(std::size_t feed, const std::vector<std::int32_t>& path);
   // Rolls back what was not committed. Harmless when repeated.
   void close();

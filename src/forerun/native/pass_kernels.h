@@ -18,7 +18,7 @@ struct AttentionRow {
   const float* q = nullptr;             // [heads * dim], rotated and scaled
   float* out = nullptr;                 // [heads * head_dim]
   std::int64_t position = 0;
-  const std::int32_t* path = nullptr;   // nodes of the draft from the root's child down to this row; empty for forced rows
+  const std::int32_t* path = nullptr;   // nodes of the draft from the root's child down to this row; empty for rows of input tokens
   std::int32_t depth = 0;               // length of path
 };
 

@@ -10,7 +10,7 @@ from forerun.tokenizers.tokenizer import Tokenizer
 
 
 class TextStream:
-    """The text of one request, fed token by token by the engine (core.request.Watcher).
+    """The text of one request, fed token by token by the engine (engine.sequence.Watcher).
 
     stops: strings that end the text and are cut from it. ends: token ids that end it and leave no text.
     """

@@ -8,26 +8,30 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.core.draft import Draft
-from forerun.core.mixtures import Law, excess, total_variation
-from forerun.core.protocols import Rng
 
-__all__ = [
-    "Law",
-    "acceptance",
-    "differs",
-    "drawn_before",
-    "excess",
-    "normalized",
-    "one_hot",
-    "proposal",
-    "same",
-    "total_variation",
-]
+Probs = NDArray[Any]
+# Sums run over blocks that stay in the cache: a temporary of a whole vocabulary costs more than its arithmetic.
+_BLOCK = 14_336
 
 
-def one_hot(token: int, like: Law) -> Law:
+def excess(p: Probs, q: Probs) -> Probs:
+    """(p - q)+, not normalized."""
+    left: Probs = p - q
+    return np.maximum(left, 0, out=left)
+
+
+def total_variation(p: Probs, q: Probs) -> Any:
+    """TV(p, q) = sum (p - q)+."""
+    if p is q:
+        return p[0] * 0
+    starts = range(0, len(p), _BLOCK)
+    return sum(excess(p[at : at + _BLOCK], q[at : at + _BLOCK]).sum() for at in starts)
+
+
+def one_hot(token: int, like: Probs) -> Probs:
     """All mass on one token, in the arithmetic of `like`."""
     nothing = like[token] * 0
     hot = np.zeros(len(like)) if like.dtype == np.float64 else np.full(len(like), nothing, dtype=like.dtype)
@@ -42,14 +46,14 @@ def acceptance(p: Any, q: Any) -> Any:
     return p * 0 + 1 if p >= q else p / q
 
 
-def normalized(weights: Law, otherwise: Law) -> Law:
+def normalized(weights: Probs, otherwise: Probs) -> Probs:
     """weights / sum; `otherwise` where nothing is left, which exact arithmetic never reaches and rounding may."""
     total = weights.sum()
     return weights / total if total > 0 else otherwise
 
 
-def proposal(draft: Draft, node: int, like: Law) -> Law:
-    """The law `[vocab]` from which a node was drawn, given the siblings before it.
+def proposal(draft: Draft, node: int, like: Probs) -> Probs:
+    """The distribution `[vocab]` from which a node was drawn, given the siblings before it.
 
     Without replacement these are taken out of q. A node without q, or with a q that rounding left without the drawn
     token, is one-hot: given the token, that is right for every rule, however the token was found.
@@ -74,14 +78,6 @@ def drawn_before(draft: Draft, node: int) -> list[int]:
     return [draft.tokens[s] for s in siblings if s < node and same(draft.q[s], draft.q[node])]
 
 
-def same(left: Law | None, right: Law | None) -> bool:
+def same(left: Probs | None, right: Probs | None) -> bool:
     """Whether two nodes have one q. Siblings share an array; copies of it count too."""
     return left is right or (left is not None and right is not None and np.array_equal(left, right))
-
-
-def differs(p: Law, pi: Law, token: int, rng: Rng) -> bool:
-    """Whether the target would not have chosen `token`, drawn from `pi`, under the coupling that agrees most often.
-
-    Given the token the two agree with probability min(1, p / pi), so the mean is TV(p, pi); at temperature 0 it is a fact.
-    """
-    return not rng.accept(acceptance(p[token], pi[token]))

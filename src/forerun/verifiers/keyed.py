@@ -6,7 +6,7 @@ Plain decoding calls the same `choose` with the same noise, which is a pure func
 the tokens emitted are those that plain decoding emits, one for one: the draft only decides how many passes it takes.
 Temperature 0 is the case without noise, greedy verification.
 
-With a drafter that races on the same G, the rng of agreement lies between (1 - TV) / (1 + TV) and 1 - TV, TV the
+With a drafter that races on the same G, the probability that they agree lies between (1 - TV) / (1 + TV) and 1 - TV, TV the
 total variation between p and q (Gumbel coupling; Daliri, Musco and Suresh, 2408.07978).
 """
 
@@ -22,10 +22,9 @@ class Keyed:
 
     name = "keyed"
     exact = True
-    shares_noise = True
-    wants_beliefs = False
+    keyed = True
 
-    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
+    def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:  # noqa: ARG002
         path: list[int] = []
         node = ROOT
         while True:

@@ -10,7 +10,7 @@ residual, proportional to p - min(q, p / rho) c with c = (1 - (1 - beta)^K) / be
 Why it is exact. Each test emits v with min(q(v), p(v) / rho) and fails with 1 - beta, so the tests together emit v with
 min(q, p / rho) c, and the residual adds what is missing to p. It must not be negative: where q rho <= p it is at least
 p - q rho, elsewhere p (1 - c / rho), so any rho with c <= rho will do, and the least accepts the most. The equation is
-solved in floats, then rho is raised until c <= rho holds in the arithmetic of the laws (it does at rho = K).
+solved in floats, then rho is raised until c <= rho holds in the arithmetic of the distributions (it does at rho = K).
 
 Nodes whose children were not drawn that way (one child, no replacement, no q) fall to the recursive rule of
 `rejection`, which decides by how they were drawn and never by what was drawn.
@@ -25,7 +25,7 @@ import numpy as np
 from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Rng, Target
 from forerun.core.step import Verdict
-from forerun.verifiers.distributions import Law, acceptance, normalized, same
+from forerun.verifiers.distributions import Probs, acceptance, normalized, same
 from forerun.verifiers.rejection import try_children
 
 # Leaves rho within 1e-6 k of the least one, and acceptance as near to the best; each halving looks at all undecided tokens.
@@ -37,14 +37,13 @@ class KSeq:
 
     name = "kseq"
     exact = True
-    shares_noise = False
-    wants_beliefs = False
+    keyed = False
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
-            p = target.law(node)
+            p = target.probs(node)
             q = _shared_q(draft, node)
             if q is None:
                 accepted, left = try_children(draft, node, p, rng)
@@ -56,7 +55,7 @@ class KSeq:
             node = accepted
 
 
-def _try_alike(draft: Draft, node: int, p: Law, q: Law, rng: Rng) -> tuple[int | None, Law]:
+def _try_alike(draft: Draft, node: int, p: Probs, q: Probs, rng: Rng) -> tuple[int | None, Probs]:
     children = draft.children(node)
     rho = division_factor(p, q, len(children))
     for child in children:
@@ -68,8 +67,8 @@ def _try_alike(draft: Draft, node: int, p: Law, q: Law, rng: Rng) -> tuple[int |
     return None, normalized(np.maximum(p - emitted, 0), p)
 
 
-def division_factor(p: Law, q: Law, k: int) -> Any:
-    """rho for k draws from q: a float, or a fraction where the laws are fractions."""
+def division_factor(p: Probs, q: Probs, k: int) -> Any:
+    """rho for k draws from q: a float, or a fraction where the distributions are fractions."""
     low, high = 1.0, float(k)
     # Only tokens whose p / q lies between 1 and k change sides with rho; the others need to be summed once.
     always = p <= q
@@ -91,12 +90,6 @@ def division_factor(p: Law, q: Law, k: int) -> Any:
     return one * k
 
 
-def acceptance_rate(p: Law, q: Law, k: int) -> Any:
-    """The probability that one of k draws from q is accepted: 1 - (1 - beta(rho))^k."""
-    beta = np.minimum(q, p / division_factor(p, q, k)).sum()
-    return 1 - (1 - beta) ** k
-
-
 def _per_unit(beta: Any, k: int) -> Any:
     """c = (1 - (1 - beta)^k) / beta = sum of (1 - beta)^j for j < k, without the cancellation at small beta."""
     fail = 1 - beta
@@ -106,7 +99,7 @@ def _per_unit(beta: Any, k: int) -> Any:
     return total
 
 
-def _shared_q(draft: Draft, node: int) -> Law | None:
+def _shared_q(draft: Draft, node: int) -> Probs | None:
     """The q of a node's children where there are several, all drawn independently from the same one."""
     children = draft.children(node)
     if len(children) < 2 or draft.q is None or not draft.with_replacement:

@@ -8,8 +8,8 @@ child t with min(1, p(t) / q(t)) and go there, else p <- norm((p - q)+); without
 When no child is left draw from what p has become.
 
 Why it is exact. One test emits x with q(x) min(1, p(x) / q(x)) = min(p(x), q(x)) and otherwise, with probability
-1 - sum min(p, q) = sum (p - q)+, hands on the law norm((p - q)+): together min(p, q) + (p - q)+ = p. By induction
-over the children, whatever the next test emits has the law it is handed. Only q given the earlier siblings matters. A
+1 - sum min(p, q) = sum (p - q)+, hands on the distribution norm((p - q)+): together min(p, q) + (p - q)+ = p. By induction
+over the children, whatever the next test emits has the distribution it is handed. Only q given the earlier siblings matters. A
 deterministic proposal is the case of a one-hot q. Expected tokens of a chain: (1 - a^(g+1)) / (1 - a), a = 1 - TV.
 """
 
@@ -18,7 +18,7 @@ from __future__ import annotations
 from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Rng, Target
 from forerun.core.step import Verdict
-from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
+from forerun.verifiers.distributions import Probs, acceptance, excess, normalized, proposal
 
 
 class Rejection:
@@ -26,22 +26,21 @@ class Rejection:
 
     name = "rejection"
     exact = True
-    shares_noise = False
-    wants_beliefs = False
+    keyed = False
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
         path: list[int] = []
         node = ROOT
         while True:
-            accepted, law = try_children(draft, node, target.law(node), rng)
+            accepted, left = try_children(draft, node, target.probs(node), rng)
             if accepted is None:
-                return Verdict(tuple(path), rng.sample(law))
+                return Verdict(tuple(path), rng.sample(left))
             path.append(accepted)
             node = accepted
 
 
-def try_children(draft: Draft, node: int, p: Law, rng: Rng) -> tuple[int | None, Law]:
-    """The first child accepted under `p`, or None and the law from which the bonus must then be drawn."""
+def try_children(draft: Draft, node: int, p: Probs, rng: Rng) -> tuple[int | None, Probs]:
+    """The first child accepted under `p`, or None and the distribution from which the bonus must then be drawn."""
     for child in draft.children(node):
         token = draft.tokens[child]
         q = proposal(draft, child, p)

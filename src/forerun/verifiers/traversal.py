@@ -7,11 +7,11 @@ With probability w(L), and always at the root, accept its path and draw the bonu
 
 without replacement also q_P(L) <- 0, renormalized; weights below P follow. P is a leaf once its children are gone.
 
-Why it is exact. The invariant is that a node reached with weight w and law p hands out, over everything that can
+Why it is exact. The invariant is that a node reached with weight w and distribution p hands out, over everything that can
 happen below it, its own path with probability w and the next token v with w p(v). A child drawn from q takes
 min(w p(v), q(v)) of that for itself; what it leaves is (w p - q)+, of mass Z, out of 1 - w + Z: exactly the new w and
 p. So each deletion keeps the invariant for the next sibling, or for the node as a leaf, and w = 1 at the root. On a
-chain this is block verification; it needs the law at every node, where rejection stops at the first refusal.
+chain this is block verification; it needs the distribution at every node, where rejection stops at the first refusal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 from forerun.core.draft import ROOT, Draft
 from forerun.core.protocols import Rng, Target
 from forerun.core.step import Verdict
-from forerun.verifiers.distributions import Law, acceptance, excess, normalized, proposal
+from forerun.verifiers.distributions import Probs, acceptance, excess, normalized, proposal
 
 
 @dataclass
@@ -31,7 +31,7 @@ class _Open:
 
     node: int
     weight: Any
-    law: Law
+    probs: Probs
     tried: int = 0
 
 
@@ -40,11 +40,10 @@ class Traversal:
 
     name = "traversal"
     exact = True
-    shares_noise = False
-    wants_beliefs = False
+    keyed = False
 
     def verify(self, draft: Draft, target: Target, rng: Rng) -> Verdict:
-        root = target.law(ROOT)
+        root = target.probs(ROOT)
         way = [_Open(ROOT, root.sum() * 0 + 1, root)]
         while True:
             here = way[-1]
@@ -53,20 +52,20 @@ class Traversal:
                 child = children[here.tried]
                 token = draft.tokens[child]
                 q = proposal(draft, child, root)
-                way.append(_Open(child, acceptance(here.weight * here.law[token], q[token]), target.law(child)))
+                way.append(_Open(child, acceptance(here.weight * here.probs[token], q[token]), target.probs(child)))
             elif here.node == ROOT or rng.accept(here.weight):
-                return Verdict(draft.path_to(here.node), rng.sample(here.law))
+                return Verdict(draft.path_to(here.node), rng.sample(here.probs))
             else:
                 way.pop()
                 _delete(way[-1], proposal(draft, here.node, root))
 
 
-def _delete(parent: _Open, q: Law) -> None:
+def _delete(parent: _Open, q: Probs) -> None:
     """Take a refused child, drawn from q, out of its parent."""
-    left = excess(parent.weight * parent.law, q)
+    left = excess(parent.weight * parent.probs, q)
     mass = left.sum()
     total = mass + 1 - parent.weight
     # 0 / 0 is p = q under full weight, where only rounding can have refused the child: nothing changes then.
     parent.weight = mass / total if total > 0 else parent.weight
-    parent.law = normalized(left, parent.law)
+    parent.probs = normalized(left, parent.probs)
     parent.tried += 1

@@ -66,9 +66,10 @@ def _entry(path: Path, name: str, row: object, data: NDArray[np.uint8]) -> Entry
         raise _broken(path, f"gives tensor {name[:80]!r} the shape {str(shape)[:80]}")
     if not 0 <= begin <= end <= data.size:
         raise _broken(path, f"keeps tensor {name[:80]!r} past its own end: truncated, or not downloaded to the end")
-    if dtype in _BYTES and math.prod(shape) * _BYTES[dtype] != end - begin:
+    rows = shape[0] if len(shape) == 2 and end > begin else 1
+    # Of a type that is not known here, rows must at least be of one length.
+    if (dtype in _BYTES and math.prod(shape) * _BYTES[dtype] != end - begin) or not rows or (end - begin) % rows:
         raise _broken(path, f"keeps tensor {name[:80]!r} in {end - begin} bytes, not the size of its shape")
-    rows = shape[0] if len(shape) == 2 and shape[0] else 1
     return Entry(name, tuple(shape), dtype, data[begin:end].reshape(rows, -1))
 
 

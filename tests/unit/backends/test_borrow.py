@@ -14,7 +14,7 @@ from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
 from forerun.backends.toy import ToyModel, random_logits
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import KV, Borrower, ForwardInput
+from forerun.core.model import KV, Borrower, ForwardInput
 from forerun.errors import BackendError
 from tests.unit.backends.tiny import contents, random_tensors, spec_of, text
 from tests.unit.backends.tiny_cpu import cpu_contents, encoded

@@ -16,7 +16,7 @@ from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import ForwardInput, Model, Needs
+from forerun.core.model import ForwardInput, Model, Needs
 from forerun.errors import BackendError, ModelFileError, UnsupportedModelError, UsageError
 from forerun.weights.spec import RopeScaling, Spec
 from tests.contract.models import read

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.core.draft import EMPTY, ROOT, Draft
-from forerun.core.protocols import KV, ForwardInput, Needs
+from forerun.core.model import KV, ForwardInput, Needs
 from tests.unit.backends.tiny import Floats, text
 from tests.unit.backends.tiny_cpu import cpu_contents, tiny_cpu
 

@@ -11,7 +11,7 @@ from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import ForwardInput, Needs
+from forerun.core.model import ForwardInput, Needs
 from forerun.models import resolve
 from forerun.tokenizers.loading import load_tokenizer
 from forerun.weights import Weights, open_weights

@@ -11,7 +11,7 @@ import pytest
 
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
-from forerun.core.protocols import ForwardInput
+from forerun.core.model import ForwardInput
 from forerun.models import storage
 from forerun.weights import Weights
 from forerun.weights.derive import first_layers, requantized, with_head

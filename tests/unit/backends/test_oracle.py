@@ -15,7 +15,7 @@ import pytest
 from forerun.backends.reference import ReferenceModel
 from forerun.backends.reference.layers import Dequantized
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import ForwardInput, Needs
+from forerun.core.model import ForwardInput, Needs
 from forerun.models import resolve
 from forerun.tokenizers.loading import load_tokenizer
 from forerun.weights import open_weights

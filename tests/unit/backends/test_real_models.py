@@ -10,7 +10,7 @@ import pytest
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import ForwardInput
+from forerun.core.model import ForwardInput
 from forerun.models import resolve
 from tests.unit.backends.tiny import Floats, contents
 

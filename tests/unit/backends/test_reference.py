@@ -12,7 +12,7 @@ import pytest
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
 from forerun.core.draft import ROOT, Draft
-from forerun.core.protocols import ForwardInput, Needs
+from forerun.core.model import ForwardInput, Needs
 from forerun.errors import BackendError, ModelFileError, UnsupportedModelError
 from tests.unit.backends.tiny import SPECS, Floats, contents, prefilled, random_tensors, spec_of, text, tiny
 
@@ -137,7 +137,7 @@ def test_feeds_that_cannot_be(model: ReferenceModel) -> None:
     closed.close()
     other = tiny("llama")
     for inputs, match in (
-        ([ForwardInput(kv, ())], "no input_tokens token"),
+        ([ForwardInput(kv, ())], "an input has no tokens"),
         ([ForwardInput(kv, (1,)), ForwardInput(kv, (2,))], "twice"),
         ([ForwardInput(closed, (1,))], "closed"),
         ([ForwardInput(other.open(), (1,))], "did not open"),

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from forerun.backends.kv import SequenceKV
 from forerun.backends.reference import ReferenceModel
-from forerun.core.protocols import ForwardInput, Model
+from forerun.core.model import ForwardInput, Model
 from forerun.weights.layout import optional, required
 from forerun.weights.spec import Spec
 

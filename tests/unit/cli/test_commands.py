@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import forerun
+from forerun.cli import talking
 from forerun.cli.commands import _COMMANDS, HELP
 from forerun.cli.conversation import Conversation
 from forerun.cli.output import Output
@@ -41,8 +42,8 @@ def llm() -> Iterator[forerun.LLM]:
 
 def talk(llm: forerun.LLM, *lines: str | type[KeyboardInterrupt], quiet: bool = False) -> Conversation:
     """A conversation in which these lines were typed."""
-    conversation = Conversation(llm, None, {"max_tokens": 8}, Output(), Typed(lines), quiet)
-    conversation.run()
+    conversation = Conversation(llm, None, {"max_tokens": 8}, Output(), quiet)
+    talking.talk(conversation, Typed(lines))
     return conversation
 
 
@@ -171,7 +172,7 @@ def test_stats_count_all_answers(llm: forerun.LLM, capsys: pytest.CaptureFixture
     talk(llm, "hello", "again", "/stats", quiet=True)
     err = capsys.readouterr().err
     assert err.startswith("2 answers of 16 tokens in ")
-    assert "rounds, " in err
+    assert " steps, " in err
     assert err.endswith("the model holds 4,096\n")
     assert err.count("\n") == 1
 

@@ -40,9 +40,9 @@ def stream() -> forerun.Stream:
     return forerun.LLM.load("toy", draft="none").stream(PROMPT, max_tokens=3, ignore_eos=True)
 
 
-def reading(stream: forerun.Stream) -> list[str]:
+def reading() -> list[str]:
     """What is said about the prompt: the whole chunks of it."""
-    read = forerun.LLM.load("toy").assembly.engine._scheduler.prefill_rows
+    read = forerun.LLM.load("toy").assembly.engine.scheduler._prefill_rows
     said = [f"reading the prompt: {n:,} of 1,020 tokens" for n in range(read, 1020, read)]
     assert len(said) > 1
     return ["reading the prompt", *said]
@@ -55,7 +55,7 @@ def test_the_prompt_is_counted_and_the_line_gone_before_the_first_word(
     monkeypatch.setattr(sys, "stdout", screen)
     completion = show(stream, Output(), said)
     assert screen.getvalue() == completion.text + "\n"
-    assert said.texts == [*reading(stream), "", "", "", ""]
+    assert said.texts == [*reading(), "", "", "", ""]
 
 
 @pytest.mark.parametrize("json", [True, False])
@@ -64,4 +64,4 @@ def test_what_nobody_sees_is_counted_while_it_is_written(stream: forerun.Stream,
     with Output(tmp_path / "out") as out:
         completion = show(stream, None if json else out, said)
     assert completion.usage.completion_tokens == 3
-    assert said.texts == [*reading(stream), "writing: 1 token", "writing: 2 tokens", "writing: 3 tokens", ""]
+    assert said.texts == [*reading(), "writing: 1 token", "writing: 2 tokens", "writing: 3 tokens", ""]

@@ -20,13 +20,12 @@ def answer(
 
 
 def test_the_summary_says_what_speculation_did() -> None:
-    said = summarize(answer("stop", stats=Stats(rounds=4, steps=2, accepted=3, drafted=8)), 256)
+    said = summarize(answer("stop", stats=Stats(steps=4, spec_steps=2, accepted=3, drafted=8)), 256)
     assert said == (
-        "1 token, 20.0 tokens/s (prompt: 3,000 tokens, 150.0 tokens/s), 4 rounds, "
-        "mean acceptance length 2.50 with ngram"
+        "1 token, 20.0 tokens/s (prompt: 3,000 tokens, 150.0 tokens/s), 4 steps, mean acceptance length 2.50 with ngram"
     )
     assert summarize(answer("abort", "none"), 256).endswith("nothing drafted (--draft none); interrupted")
-    assert summarize(answer("stop", stats=Stats(rounds=1)), 256).endswith("1 round, nothing drafted by ngram")
+    assert summarize(answer("stop", stats=Stats(steps=1)), 256).endswith("1 step, nothing drafted by ngram")
 
 
 def test_the_summary_says_how_much_of_a_conversation_was_new() -> None:

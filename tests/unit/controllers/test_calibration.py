@@ -14,15 +14,15 @@ def chain(*scores: float, source: str = "a") -> Draft:
     return Draft(tuple(range(len(scores))), tuple(range(-1, len(scores) - 1)), scores=scores, source=source)
 
 
-def test_believes_the_score_before_it_has_seen_anything() -> None:
+def test_takes_the_score_before_it_has_seen_anything() -> None:
     assert Calibration().accepted(chain(0.3, 0.9)) == [0.3, 0.9]
     assert Calibration().reached(chain(0.5, 0.5)) == [0.5, 0.25]
 
 
 def test_learns_that_a_drafter_is_too_sure() -> None:
-    calibration, chance = Calibration(), random.Random(1)
+    calibration, numbers = Calibration(), random.Random(1)
     for _ in range(500):
-        calibration.observe(chain(0.95), [0] if chance.random() < 0.4 else [7])
+        calibration.observe(chain(0.95), [0] if numbers.random() < 0.4 else [7])
     assert calibration.accepted(chain(0.95))[0] == pytest.approx(0.4, abs=0.1)
     # Another source keeps its own record.
     assert calibration.accepted(chain(0.95, source="b")) == [0.95]

@@ -54,10 +54,12 @@ def test_measures_a_model_and_leaves_nothing_behind() -> None:
 
     class Watched(ToyModel):
         def _check(self, inputs, kvs):  # type: ignore[no-untyped-def]
-            passes.append(sum(len(feed.input_tokens) + len(feed.draft) for feed in inputs))
+            passes.append(sum(len(given.input_tokens) + len(given.draft) for given in inputs))
             super()._check(inputs, kvs)
 
-    found = measure(Watched(8, 1, random_logits(8, 1)), seconds=0.05, largest=8)
+    model = Watched(8, 1, random_logits(8, 1), pages=100)
+    found = measure(model, seconds=0.05, largest=8)
     assert {1, 4, 8} <= set(found) <= {1, 2, 3, 4, 6, 8}
     assert all(np.isfinite(seconds) and seconds > 0 for seconds in found.values())
     assert max(passes[1:]) == 8
+    assert model.room().free == 100

@@ -8,16 +8,16 @@ from collections.abc import Callable
 from forerun.controllers import Gate
 
 
-def run(gate: Gate, rounds: int, gain: Callable[[int], float]) -> list[bool]:
+def run(gate: Gate, steps: int, gain: Callable[[int], float]) -> list[bool]:
     speculated = []
-    for index in range(rounds):
+    for index in range(steps):
         speculated.append(gate.allows())
         if speculated[-1]:
             gate.observe(gain(index))
     return speculated
 
 
-def test_stays_open_while_it_gains_even_when_some_rounds_lose() -> None:
+def test_stays_open_while_it_gains_even_when_some_steps_lose() -> None:
     assert all(run(Gate(), 200, lambda i: -0.2 if i % 3 == 0 else 0.5))
 
 
@@ -52,5 +52,5 @@ def test_a_draft_that_promises_much_is_probed_sooner() -> None:
         gate = Gate()
         while gate.open:
             gate.observe(-1.0)
-        waits.append(next(rounds for rounds in range(1000) if gate.allows(promise)))
+        waits.append(next(steps for steps in range(1000) if gate.allows(promise)))
     assert waits[0] == waits[1] > waits[2] > waits[3]

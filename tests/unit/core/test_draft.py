@@ -42,22 +42,14 @@ def test_chain() -> None:
     assert not Draft((1, 2), (-1, -1)).is_chain
 
 
-def test_ancestors_mask() -> None:
-    want = np.zeros((6, 6), dtype=bool)
-    for node in range(6):
-        want[node, list(TREE.path_to(node))] = True
-    assert np.array_equal(TREE.ancestors_mask(), want)
-    assert EMPTY.ancestors_mask().shape == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"tokens": (1, 2), "parents": (-1,)}, "2 tokens but 1 parents"),
-        ({"tokens": (1,), "parents": (-1,), "q": (None, None)}, "1 tokens but 2 distributions"),
-        ({"tokens": (1,), "parents": (-1,), "beliefs": ()}, "1 tokens but 0 beliefs"),
-        ({"tokens": (1,), "parents": (-1,), "scores": (0.1, 0.2)}, "1 tokens but 2 scores"),
-        ({"tokens": (1,), "parents": (-1,), "sources": ()}, "1 tokens but 0 sources"),
+        ({"tokens": (1, 2), "parents": (-1,)}, "of 2 tokens has 1 parents"),
+        ({"tokens": (1,), "parents": (-1,), "q": (None, None)}, "of 1 tokens has 2 q"),
+        ({"tokens": (1,), "parents": (-1,), "annotations": ()}, "of 1 tokens has 0 annotations"),
+        ({"tokens": (1,), "parents": (-1,), "scores": (0.1, 0.2)}, "of 1 tokens has 2 scores"),
+        ({"tokens": (1,), "parents": (-1,), "sources": ()}, "of 1 tokens has 0 sources"),
         ({"tokens": (1,), "parents": (0,)}, "parents come first"),
         ({"tokens": (1, 2), "parents": (1, -1)}, "parents come first"),
         ({"tokens": (1,), "parents": (-2,)}, "parents come first"),
@@ -78,7 +70,7 @@ def labeled() -> Draft:
         q,
         True,
         "x",
-        beliefs=tuple(array + 100 for array in q),
+        annotations=tuple(array + 100 for array in q),
         scores=tuple(node / 10 for node in range(6)),
         sources=tuple("abcdef"),
     )
@@ -90,14 +82,30 @@ def test_keep_carries_everything_along() -> None:
     assert kept.parents == (-1, 0)
     assert kept.q is not None
     assert [array[0] for array in kept.q if array is not None] == [1, 4]
-    assert kept.beliefs is not None
-    assert [array[0] for array in kept.beliefs if array is not None] == [101, 104]
+    assert kept.annotations is not None
+    assert [array[0] for array in kept.annotations] == [101, 104]
     assert kept.scores == (0.1, 0.4)
     assert kept.sources == ("b", "e")
     assert [kept.source_of(node) for node in (0, 1)] == ["b", "e"]
     assert kept.with_replacement
     assert kept.source == "x"
     assert TREE.keep(()) == EMPTY
+
+
+def test_drawn_nodes_are_those_with_a_q() -> None:
+    q = np.array([0.5, 0.5])
+    draft = Draft((1, 0, 1), (-1, 0, 0), (None, q, q))
+    assert [draft.drawn(node) for node in range(3)] == [False, True, True]
+    assert draft.draws
+    assert not draft.keep((0,)).draws
+    assert not TREE.draws
+    assert not TREE.drawn(0)
+
+
+def test_what_arrays_hold_is_no_part_of_a_comparison() -> None:
+    q = np.array([0.5, 0.5])
+    assert Draft((1,), (-1,), (q,), annotations=(q,)) == Draft((1,), (-1,))
+    assert Draft((1,), (-1,), scores=(0.5,)) != Draft((1,), (-1,))
 
 
 def test_source_of_a_draft_with_one_source() -> None:

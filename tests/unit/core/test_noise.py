@@ -54,14 +54,14 @@ def test_natural_log_is_within_two_units_in_the_last_place() -> None:
 
 def test_uniform_is_open_and_repeats() -> None:
     noise = Noise(3)
-    numbers = [noise.uniform(Domain.FLIP, 7, i) for i in range(2000)]
+    numbers = [noise.uniform(Domain.ACCEPT, 7, i) for i in range(2000)]
     assert 0 < min(numbers) < 0.005
     assert 0.995 < max(numbers) < 1
-    assert numbers == [Noise(3).uniform(Domain.FLIP, 7, i) for i in range(2000)]
+    assert numbers == [Noise(3).uniform(Domain.ACCEPT, 7, i) for i in range(2000)]
     others = [
-        [Noise(4).uniform(Domain.FLIP, 7, i) for i in range(2000)],
+        [Noise(4).uniform(Domain.ACCEPT, 7, i) for i in range(2000)],
         [noise.uniform(Domain.RESIDUAL, 7, i) for i in range(2000)],
-        [noise.uniform(Domain.FLIP, 8, i) for i in range(2000)],
+        [noise.uniform(Domain.ACCEPT, 8, i) for i in range(2000)],
     ]
     for other in others:
         # The correlation of 2,000 independent pairs has standard deviation 1 / sqrt(2000).

@@ -1,13 +1,15 @@
-"""Lent arrays are apart until they are given back, and the laws written into them are those of fresh ones."""
+"""Lent arrays are apart until they are given back, and the distributions written into them are those of fresh ones."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from forerun.core.choosing import probs, scores, softmax, untruncated_probs
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling, belief, law, scores, softmax
+from forerun.core.sampling import Sampling
 from forerun.core.scratch import Scratch
+from forerun.core.transcript import Transcript
 
 
 def test_lent_arrays_are_apart_until_rewound() -> None:
@@ -30,20 +32,23 @@ def test_lent_arrays_are_apart_until_rewound() -> None:
         Sampling(temperature=0.9, repetition_penalty=1.2, logit_bias={2: -np.inf}),
         Sampling(temperature=0.0),
     ],
-    ids=["one", "warm", "cut", "bent", "greedy"],
+    ids=["one", "warm", "truncated", "adjusted", "greedy"],
 )
-def test_laws_are_softmax_of_scores_but_for_rounding(sampling: Sampling, usable: int) -> None:
+def test_probabilities_are_softmax_of_scores_but_for_rounding(sampling: Sampling, usable: int) -> None:
     row = np.random.default_rng(1).normal(0, 3, 9).astype(np.float32)
-    before, prefix, out = row.copy(), Request([1, 2], sampling).prefix(), np.full(9, 7.0)
+    before, prefix, out = row.copy(), Transcript(Request([1, 2], sampling)).prefix(), np.full(9, 7.0)
     kept = row.copy()
     kept[usable:] = -np.inf
     want = softmax(scores(row, prefix, sampling, usable))
     if sampling.greedy:
         want = np.eye(9)[int(np.argmax(kept))]
-    for got in (law(row, prefix, sampling, usable), law(row, prefix, sampling, usable, out)):
+    for got in (probs(row, prefix, sampling, usable), probs(row, prefix, sampling, usable, out)):
         assert got.tolist() == pytest.approx(want.tolist(), rel=1e-15, abs=0)
         assert got[usable:].tolist() == [0.0] * (9 - usable)
     neutral = Sampling(temperature=1.0, repetition_penalty=sampling.repetition_penalty, logit_bias=sampling.logit_bias)
-    for got in (belief(row, prefix, sampling, usable), belief(row, prefix, sampling, usable, out)):
+    for got in (
+        untruncated_probs(row, prefix, sampling, usable),
+        untruncated_probs(row, prefix, sampling, usable, out),
+    ):
         assert got.tolist() == pytest.approx(softmax(scores(row, prefix, neutral, usable)).tolist(), rel=1e-15, abs=0)
     assert row.tobytes() == before.tobytes()

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from forerun.core.protocols import Drafter
-from forerun.drafters.compose import Chain, Composed, Extend, Merge
+from forerun.drafters.compose import Merge
 from forerun.drafters.grammar import Composition, Single, assemble, parse, singles
-from forerun.drafters.ngram import NgramDrafter
 from forerun.drafters.none import NoneDrafter
-from forerun.errors import CompositionError, ForerunError, UsageError
+from forerun.errors import ForerunError, UsageError
 
 
 def shape(text: str) -> str:
@@ -28,15 +27,16 @@ def shape(text: str) -> str:
     [
         ("ngram", "ngram"),
         (" ngram ", "ngram"),
-        ("ngram,suffix,none", "(ngram,suffix,none)"),
-        ("ngram,suffix+recycling>model:a<ngram", "(ngram,(suffix+(recycling>(model:a<ngram))))"),
+        ("ngram+suffix+none", "(ngram+suffix+none)"),
+        ("suffix+recycling|model:a<ngram", "((suffix+recycling)|(model:a<ngram))"),
+        ("suffix+model:a<ngram", "(suffix+(model:a<ngram))"),
         ("model:a<model:b<suffix", "(model:a<(model:b<suffix))"),
-        ("(ngram,suffix)>recycling", "((ngram,suffix)>recycling)"),
-        ("model:a<(ngram,suffix)", "(model:a<(ngram,suffix))"),
+        ("(ngram+suffix)+recycling", "((ngram+suffix)+recycling)"),
+        ("model:a<(ngram+suffix)", "(model:a<(ngram+suffix))"),
         ("model:/some/path-1.2/Q4_K_M.gguf + ngram", "(model:/some/path-1.2/Q4_K_M.gguf+ngram)"),
-        ('model:"a+b,c",ngram', '(model:"a+b,c",ngram)'),
+        ('model:"a+b|c"+ngram', '(model:"a+b|c"+ngram)'),
         ("self:exit=6", "self:exit=6"),
-        ("ngram,suffix|model:a<ngram", "((ngram,suffix)|(model:a<ngram))"),
+        ("model:a@w4@head=32k", "model:a@w4@head=32k"),
         ("((ngram))", "ngram"),
     ],
 )
@@ -48,16 +48,18 @@ def test_what_binds_tighter(text: str, expected: str) -> None:
     "text",
     [
         "ngram",
-        "ngram,suffix",
-        "(ngram,suffix)+none",
+        "ngram+suffix",
+        "(ngram+suffix)+none",
+        "ngram|a:x",
         "a:x<(ngram+suffix)",
+        "ngram+none|a:x<a:y<ngram",
         "a:x<a:y<ngram",
-        "(ngram>suffix)>none",
-        'a:"x>y"',
+        'a:"x<y"',
     ],
 )
 def test_a_spec_says_itself(text: str) -> None:
     known = {"ngram": None, "suffix": None, "none": None, "a": "X"}
+    assert str(parse(text, known)) == text
     assert parse(str(parse(text, known)), known) == parse(text, known)
 
 
@@ -65,76 +67,73 @@ def test_a_spec_says_itself(text: str) -> None:
     ("text", "said"),
     [
         ("", "at its end: the name of a drafter is missing"),
-        ("ngram,", "at its end: the name of a drafter is missing"),
-        ("ngram,+suffix", "at '+suffix'"),
+        ("ngram+", "at its end: the name of a drafter is missing"),
+        ("ngram+|suffix", r"at '\|suffix'"),
         ("(ngram", "a closing bracket is missing"),
-        ("ngram)", "at ')': this does not belong here"),
+        ("(ngram|suffix)", "a closing bracket is missing"),
+        ("ngram)", r"at '\)': this does not belong here"),
         ("ngram suffix", "unknown drafter 'ngram suffix'"),
-        ("sufix", r"unknown drafter 'sufix'; known: none, ngram, .* Did you mean suffix\?"),
-        ("zzz", "known: none, ngram, suffix, recycling, logitspec, prediction, lookahead, model:NAME, self:int8"),
+        ("ngram,suffix", r"drafters are joined by '\+', '\|' and '<'"),
+        ("ngram>suffix", r"drafters are joined by '\+', '\|' and '<'"),
+        ("sufix", r"unknown drafter 'sufix'; known: none, .* Did you mean suffix\?"),
+        ("zzz", "known: none, .*ngram, .*model:NAME, self:int8"),
         ("model", "model needs an argument, model:NAME"),
         ("model:", "model needs an argument"),
         ("ngram|suffix|none", "more than two sides"),
         ("ngram:3", "ngram takes no argument"),
-        ("ngram<suffix", "only a model can be drafted for .*write ngram>suffix"),
-        ("(model:a,ngram)<suffix", "only a model can be drafted for"),
+        ("ngram<suffix", r"only a model can be drafted for .*write ngram\+suffix"),
+        ("(model:a+ngram)<suffix", "only a model can be drafted for"),
     ],
 )
 def test_mistakes_are_explained(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said.replace("+", r"\+").replace(")'", r"\)'")):
+    with pytest.raises(UsageError, match=said):
         parse(text)
 
 
 class Noted(NoneDrafter):
     """A drafter that notes what it was made from and whether it was closed."""
 
-    def __init__(self, name: str, helper: Drafter | None = None) -> None:
-        self.name, self.helper, self.closed = name, helper, False
+    def __init__(self, name: str, stage: Drafter | None = None) -> None:
+        self.name, self.stage, self.closed = name, stage, False
 
     def close(self) -> None:
         self.closed = True
 
 
 def test_assembling_builds_what_was_said() -> None:
-    def make(single: Single, helper: Drafter | None) -> Drafter:
-        return Noted(str(single), helper)
+    def make(single: Single, stage: Drafter | None) -> Drafter:
+        return Noted(str(single), stage)
 
-    drafter = assemble(parse("ngram,model:m<suffix+none>recycling"), make)
-    assert drafter.name == "ngram,(model:m+(none>recycling))"
-    assert isinstance(drafter, Chain)
-    merged = drafter.parts[1]
-    assert isinstance(merged, Merge)
-    staged, extended = merged.parts
+    drafter = assemble(parse("ngram+model:m<suffix+none"), make)
+    assert drafter.name == "ngram+model:m+none"
+    assert isinstance(drafter, Merge)
+    staged = drafter.parts[1]
     assert isinstance(staged, Noted)
-    assert staged.helper is not None
-    assert staged.helper.name == "suffix"
-    assert isinstance(extended, Extend)
-    assert [str(single) for single in singles(parse("ngram,model:m<suffix"))] == ["ngram", "model:m", "suffix"]
+    assert staged.stage is not None
+    assert staged.stage.name == "suffix"
+    assert [str(single) for single in singles(parse("ngram|model:m<suffix"))] == ["ngram", "model:m", "suffix"]
+
+
+def test_stages_are_stacked_from_the_bottom() -> None:
+    made: list[str] = []
+
+    def make(single: Single, stage: Drafter | None) -> Drafter:
+        made.append(str(single))
+        return Noted(f"{single}({stage.name if stage else ''})")
+
+    assert assemble(parse("model:a<model:b<suffix"), make).name == "model:a(model:b(suffix()))"
+    assert made == ["suffix", "model:b", "model:a"]
 
 
 def test_what_was_built_is_closed_when_a_later_part_fails() -> None:
     built: list[Noted] = []
 
-    def make(single: Single, helper: Drafter | None) -> Drafter:
+    def make(single: Single, stage: Drafter | None) -> Drafter:
         if single.name == "suffix":
             raise ForerunError("no")
-        built.append(Noted(single.name, helper))
+        built.append(Noted(single.name, stage))
         return built[-1]
 
     with pytest.raises(ForerunError, match="no"):
-        assemble(parse("ngram,recycling+suffix"), make)
+        assemble(parse("(ngram+recycling)+suffix"), make)
     assert [(noted.name, noted.closed) for noted in built] == [("ngram", True), ("recycling", True)]
-
-
-def test_what_cannot_continue_cannot_extend() -> None:
-    class Plain:
-        name = "plain"
-        needs = NgramDrafter.needs
-        open = propose = close = None
-
-    for parts in ([NgramDrafter(), Plain()], [NgramDrafter(), Chain([NgramDrafter(), Plain()])]):  # type: ignore[list-item]
-        with pytest.raises(CompositionError, match="cannot extend"):
-            Extend(parts)  # type: ignore[arg-type]
-    with pytest.raises(CompositionError, match="two drafters"):
-        Chain([NgramDrafter()])
-    assert isinstance(Extend([Plain(), NgramDrafter()]), Composed)  # type: ignore[list-item]

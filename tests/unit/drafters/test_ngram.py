@@ -5,14 +5,17 @@ from __future__ import annotations
 import pytest
 
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling
+from forerun.core.transcript import Transcript
 from forerun.drafters.ngram import NgramDrafter, NgramIndex
 from forerun.errors import UsageError
+from forerun.testing import draft_of
 
 
-def propose(tokens: list[int], budget: int, shortest: int = 1, longest: int = 3) -> tuple[int, ...]:
-    session = NgramDrafter(shortest, longest).open(Request(tokens, Sampling()))
-    return session.propose(budget).tokens
+def propose(
+    tokens: list[int], nodes: int, shortest: int = 1, longest: int = 3, path: tuple[int, ...] = ()
+) -> tuple[int, ...]:
+    drafter = NgramDrafter(shortest, longest)
+    return draft_of(drafter, drafter.open(Transcript(Request(tokens))), nodes, path).tokens
 
 
 def test_the_longest_match_wins_over_a_more_recent_short_one() -> None:
@@ -43,10 +46,9 @@ def test_a_text_that_went_round_once_goes_round_again() -> None:
 
 
 def test_a_path_counts_as_text() -> None:
-    session = NgramDrafter(1, 3).open(Request([1, 2, 3, 4, 9], Sampling()))
-    assert session.propose_after((1, 2), 2).tokens == (3, 4)
-    assert session.propose_after((2,), 2).tokens == (3, 4)
-    assert session.propose(2).tokens == ()
+    assert propose([1, 2, 3, 4, 9], 2, path=(1, 2)) == (3, 4)
+    assert propose([1, 2, 3, 4, 9], 2, path=(2,)) == (3, 4)
+    assert propose([1, 2, 3, 4, 9], 2) == ()
 
 
 def test_the_index_reads_each_token_once() -> None:

@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling
+from forerun.core.transcript import Transcript
 from forerun.drafters.prediction import PredictionDrafter, PredictionSession
 
 EXPECTED = list(range(100, 140))
 
 
 def session_of(expected: list[int], prompt: tuple[int, ...] = (1, 2)) -> PredictionSession:
-    return PredictionDrafter(1000).open(Request(list(prompt), Sampling(), prediction=expected))
+    return PredictionDrafter(1000).open(Transcript(Request(prompt, prediction=expected)))
 
 
 def write(session: PredictionSession, *tokens: int) -> None:
     for token in tokens:
-        session.request.append(token, 10**6)
+        session.transcript.add(token)
 
 
 def test_without_a_prediction_there_is_nothing() -> None:
-    assert len(session_of([]).propose(5)) == 0
+    assert len(session_of([]).draft((), 5)) == 0
 
 
 def test_it_starts_at_the_beginning_and_follows() -> None:
     session = session_of(EXPECTED)
-    assert session.propose(4).tokens == (100, 101, 102, 103)
+    assert session.draft((), 4).tokens == (100, 101, 102, 103)
     write(session, 100, 101)
-    draft = session.propose(3)
+    draft = session.draft((), 3)
     assert draft.tokens == (102, 103, 104)
     assert draft.scores is not None
     assert list(draft.scores) == sorted(draft.scores)
@@ -35,41 +35,41 @@ def test_it_starts_at_the_beginning_and_follows() -> None:
 def test_a_replaced_or_inserted_token_are_both_guessed() -> None:
     session = session_of(EXPECTED)
     write(session, 100, 101, 7)
-    draft = session.propose(6)
+    draft = session.draft((), 6)
     assert {draft.tokens[node] for node in draft.children(-1)} == {103, 102}
 
 
-def test_it_synchronises_again_after_an_insertion_a_deletion_and_a_rewrite() -> None:
+def test_it_is_put_back_after_an_insertion_a_deletion_and_a_rewrite() -> None:
     session = session_of(EXPECTED)
     write(session, 100, 101, 7, 8, 9, 102)
-    assert session.propose(2).tokens == (103, 104)
+    assert session.draft((), 2).tokens == (103, 104)
     write(session, 103, 108)
-    assert session.propose(2).tokens == (109, 110)
+    assert session.draft((), 2).tokens == (109, 110)
     write(session, *range(500, 530), 131, 132)
-    assert session.propose(2).tokens == (133, 134)
+    assert session.draft((), 2).tokens == (133, 134)
 
 
 def test_a_common_token_does_not_throw_it_far_ahead() -> None:
     expected = [*range(100, 120), 5, *range(120, 150), 5, 777]
     session = session_of(expected)
     write(session, *range(100, 122 - 20), 9, 5)
-    assert 777 not in session.propose(4).tokens
+    assert 777 not in session.draft((), 4).tokens
 
 
 def test_it_ends_with_the_prediction() -> None:
     session = session_of(EXPECTED)
     write(session, *EXPECTED[:-1])
-    assert session.propose(5).tokens == (139,)
+    assert session.draft((), 5).tokens == (139,)
     write(session, 139)
-    assert len(session.propose(5)) == 0
+    assert len(session.draft((), 5)) == 0
 
 
 def test_ids_that_the_target_does_not_have_are_not_proposed() -> None:
-    session = PredictionDrafter(101).open(Request([1], Sampling(), prediction=EXPECTED))
-    assert session.propose(5).tokens == (100,)
+    session = PredictionDrafter(101).open(Transcript(Request([1], prediction=EXPECTED)))
+    assert session.draft((), 5).tokens == (100,)
 
 
 def test_a_path_moves_the_pointer_for_that_draft_only() -> None:
     session = session_of(EXPECTED)
-    assert session.propose_after((100, 101), 2).tokens == (102, 103)
-    assert session.propose(1).tokens == (100,)
+    assert session.draft((100, 101), 2).tokens == (102, 103)
+    assert session.draft((), 1).tokens == (100,)

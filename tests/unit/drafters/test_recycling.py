@@ -10,10 +10,11 @@ import pytest
 
 from forerun.core.draft import Draft
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult
+from forerun.core.transcript import Transcript
 from forerun.drafters.recycling import Matrix, RecyclingDrafter, RecyclingSession
 from forerun.errors import UsageError
+from forerun.testing import draft_of
 
 
 def row(*ranked: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
@@ -25,49 +26,99 @@ def row(*ranked: int) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
 
 
 def observe(session: RecyclingSession, draft: Draft, path: tuple[int, ...], bonus: int, *rows: object) -> None:
-    request = session.request
+    transcript = session.transcript
     tokens = (*(draft.tokens[node] for node in path), bonus)
-    input_tokens = (request.tokens[-1],)
+    input_tokens = (transcript.tokens[-1],)
     for token in tokens:
-        request.append(token, 1000)
-    session.observe(StepResult(request, input_tokens, draft, path, tokens, rows=np.stack(rows)))  # type: ignore[arg-type]
+        transcript.add(token)
+    session.observe(StepResult(transcript, input_tokens, draft, path, tokens, rows=np.stack(rows)))  # type: ignore[arg-type]
+
+
+def text(*tokens: int) -> Transcript:
+    return Transcript(Request(tokens))
+
+
+def proposed(drafter: RecyclingDrafter, nodes: int, *tokens: int) -> Draft:
+    return draft_of(drafter, drafter.open(text(*tokens)), nodes)
 
 
 def test_nothing_is_known_at_first() -> None:
-    assert len(RecyclingDrafter(20).open(Request([1, 2], Sampling())).propose(5)) == 0
+    assert len(proposed(RecyclingDrafter(20), 5, 1, 2)) == 0
 
 
 def test_rows_of_rejected_nodes_are_used_too() -> None:
     drafter = RecyclingDrafter(20, floor=0.0)
-    session = drafter.open(Request([1, 2], Sampling()))
+    session = drafter.open(text(1, 2))
     draft = Draft((7, 8), (-1, -1))
     observe(session, draft, (), 9, row(9, 7), row(3, 4), row(5, 6))
-    assert [drafter.matrix.get(token) is not None for token in (2, 7, 8, 9)] == [True, True, True, False]
-    found = session.propose_after((8,), 4)
+    assert [drafter.shared.matrix.get(token) is not None for token in (2, 7, 8, 9)] == [True, True, True, False]
+    found = draft_of(drafter, session, 4, (8,))
     assert [found.tokens[node] for node in found.children(-1)][:2] == [5, 6]
 
 
 def test_the_tree_follows_the_matrix_through_levels() -> None:
     drafter = RecyclingDrafter(20, floor=0.0)
-    drafter.matrix.put(1, [2, 3], [0.9, 0.1])
-    drafter.matrix.put(2, [4], [1.0])
-    draft = drafter.open(Request([1], Sampling())).propose(3)
+    drafter.shared.matrix.put(1, [2, 3], [0.9, 0.1])
+    drafter.shared.matrix.put(2, [4], [1.0])
+    draft = proposed(drafter, 3, 1)
     assert (draft.tokens, draft.parents) == ((2, 4, 3), (-1, 0, -1))
 
 
 def test_padding_is_not_proposed() -> None:
     drafter = RecyclingDrafter(3, floor=0.0)
-    drafter.matrix.put(1, [9, 2], [0.6, 0.4])
-    assert drafter.open(Request([1], Sampling())).propose(4).tokens == (2,)
+    drafter.shared.matrix.put(1, [9, 2], [0.6, 0.4])
+    assert proposed(drafter, 4, 1).tokens == (2,)
 
 
 def test_scores_learn_what_candidates_are_worth() -> None:
     drafter = RecyclingDrafter(20)
-    before = drafter.ranks.score(0, 0.9)
+    before = drafter.shared.ranks.score(0, 0.9)
     for _ in range(30):
-        drafter.ranks.note(((1, 2), (0.9, 0.1)), 2)
-    assert drafter.ranks.score(0, 0.9) < 0.3 * before
-    assert drafter.ranks.score(1, 0.1) > 0.6
+        drafter.shared.ranks.add(((1, 2), (0.9, 0.1)), 2)
+    assert drafter.shared.ranks.score(0, 0.9) < 0.3 * before
+    assert drafter.shared.ranks.score(1, 0.1) > 0.6
+
+
+def test_what_was_committed_tells_how_good_the_matrix_was() -> None:
+    """Before the new rows are put in: they know the answer."""
+    drafter = RecyclingDrafter(20)
+    drafter.shared.matrix.put(2, [5, 9], [0.9, 0.1])
+    before = [drafter.shared.ranks.score(0, 0.9), drafter.shared.ranks.score(1, 0.1)]
+    observe(drafter.open(text(1, 2)), Draft(), (), 9, row(9, 7))
+    after = [drafter.shared.ranks.score(0, 0.9), drafter.shared.ranks.score(1, 0.1)]
+    assert after[0] < before[0]
+    assert after[1] > before[1]
+
+
+def test_what_the_target_nearly_said_may_come_next() -> None:
+    drafter = RecyclingDrafter(20, floor=0.0)
+    session = drafter.open(text(1, 2))
+    observe(session, Draft(), (), 9, row(9, 7, 3))
+    drafter.shared.matrix.put(7, [4], [1.0])
+    found = draft_of(drafter, session, 4)
+    first = [found.tokens[node] for node in found.children(-1)]
+    assert first[:2] == [7, 3]
+    assert 9 not in first
+    assert [found.tokens[node] for node in found.children(found.tokens.index(7))] == [4]
+    assert 7 not in draft_of(drafter, session, 4, (5,)).tokens, "further on, nothing is known of it"
+
+
+def test_how_often_a_runner_up_comes_next_is_learned() -> None:
+    drafter = RecyclingDrafter(20)
+    session = drafter.open(text(1, 2))
+    before = drafter.shared.runners_up.score(0, 0.7)
+    for _ in range(30):
+        observe(session, Draft(), (), 9, row(9, 7))
+        observe(session, Draft(), (), 7, row(7, 9))
+    assert drafter.shared.runners_up.score(0, 0.99) > 0.6
+    assert drafter.shared.runners_up.score(0, 0.7) == before
+
+
+def test_a_step_without_rows_says_nothing() -> None:
+    drafter = RecyclingDrafter(20)
+    session = drafter.open(text(1, 2))
+    session.observe(StepResult(session.transcript, (1, 2), decoded=False))
+    assert len(drafter.shared.matrix) == 0
 
 
 def test_the_row_updated_longest_ago_goes() -> None:

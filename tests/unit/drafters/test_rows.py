@@ -7,9 +7,9 @@ import pytest
 
 from forerun.core.draft import Draft
 from forerun.core.request import Request
-from forerun.core.sampling import Sampling
 from forerun.core.step import StepResult
-from forerun.drafters.rows import last_row, leading, read_nodes
+from forerun.core.transcript import Transcript
+from forerun.drafters.rows import leading, verified_rows
 
 
 @pytest.mark.parametrize("spread", [0.01, 1.0, 5.0, 30.0])
@@ -34,8 +34,8 @@ def test_banned_ids_and_broken_rows_are_left_out() -> None:
 def test_rows_are_told_by_the_token_they_follow() -> None:
     draft = Draft((5, 6, 7), (-1, 0, -1))
     rows = np.zeros((4, 9), dtype=np.float32)
-    result = StepResult(Request([1], Sampling()), (3, 4), draft, (0, 1), (5, 6, 8), rows=rows)
-    assert list(read_nodes(result)) == [(0, 4), (1, 5), (2, 6), (3, 7)]
-    assert last_row(result) == 2
-    assert last_row(StepResult(result.request, (3,), draft, (), (1,), rows=rows)) == 0
-    assert list(read_nodes(StepResult(result.request, (3,), decoded=False))) == []
+    result = StepResult(Transcript(Request([1])), (3, 4), draft, (0, 1), (5, 6, 8), rows=rows)
+    assert list(verified_rows(result)) == [(0, 4), (1, 5), (2, 6), (3, 7)]
+    assert result.bonus_row == 2
+    assert StepResult(result.sequence, (3,), draft, (), (1,), rows=rows).bonus_row == 0
+    assert list(verified_rows(StepResult(result.sequence, (3,), decoded=False))) == []

@@ -5,12 +5,10 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-import pytest
 
 from forerun.core.draft import Draft
 from forerun.verifiers.distributions import (
     acceptance,
-    differs,
     excess,
     normalized,
     one_hot,
@@ -18,7 +16,7 @@ from forerun.verifiers.distributions import (
     same,
     total_variation,
 )
-from tests.exact.enumeration import Replay, fractions
+from tests.exact.enumeration import fractions
 
 P, Q = fractions(5, 3, 2), fractions(2, 5, 3)
 
@@ -84,10 +82,3 @@ def test_a_q_that_rounding_emptied_is_one_hot() -> None:
     draft = Draft((0, 2), (-1, -1), (q, q))
     assert proposal(draft, 1, q).tolist() == [0, 0, 1]
     assert proposal(Draft((1,), (-1,), (q,)), 0, q).tolist() == [0, 1, 0]
-
-
-@pytest.mark.parametrize(("token", "agree"), [(0, 1), (1, Fraction(3, 5)), (2, Fraction(2, 3))])
-def test_differs_is_the_best_coupling(token: int, agree: Fraction) -> None:
-    chance = Replay([])
-    assert not differs(P, Q, token, chance)
-    assert chance.probability == agree

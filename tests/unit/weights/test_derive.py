@@ -11,7 +11,7 @@ import pytest
 from forerun.backends.cpu import CpuModel, missing_core
 from forerun.backends.cpu.options import CpuOptions
 from forerun.backends.reference import ReferenceModel
-from forerun.core.protocols import ForwardInput, Model, Needs
+from forerun.core.model import ForwardInput, Model, Needs
 from forerun.errors import UsageError
 from forerun.weights import Weights
 from forerun.weights.derive import Derived, first_layers, head_vectors, requantized, with_head

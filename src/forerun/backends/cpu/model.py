@@ -9,9 +9,10 @@ from threading import get_ident, main_thread
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from forerun.backends.cpu.options import CpuOptions
-from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
+from forerun.core.model import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs, Room
 from forerun.errors import BackendError
 from forerun.weights import Weights, open_weights
 from forerun.weights.spec import Spec
@@ -19,6 +20,9 @@ from forerun.weights.tensors import Tensor
 
 if TYPE_CHECKING:
     from forerun.backends.cpu import _core
+
+# Tokens of a page of keys and values, as the core lays them out (native/pass_kernels.h).
+PAGE = 64
 
 
 def missing_core() -> str | None:
@@ -127,11 +131,22 @@ class CpuModel:
         """Bytes that keys and values take now, pages kept for reuse included."""
         return self._running().kv_bytes
 
+    def room(self) -> Room:
+        free, total = self._running().kv_pages
+        return Room(free, total, PAGE)
+
     def open(self) -> CpuKV:
         return CpuKV(self, self._running().open())
 
+    def restore(self, stored: NDArray[np.uint8], length: int) -> CpuKV:
+        """See `core.model.Storage`. Raises BackendError where the bytes are not of this model, or there is no room."""
+        try:
+            return CpuKV(self, self._running().restore(np.ascontiguousarray(stored), length))
+        except (RuntimeError, ValueError) as error:
+            raise BackendError(f"{self._info.name}: {error}") from error
+
     def borrow(self, kv: KV) -> CpuKV:
-        """See `core.protocols.Borrower`. Raises BackendError where the two do not store keys and values alike."""
+        """See `core.model.Borrower`. Raises BackendError where the two do not store keys and values alike."""
         if not isinstance(kv, CpuKV):
             raise BackendError(f"{self._info.name} cannot borrow a sequence of another backend")
         try:
@@ -141,16 +156,18 @@ class CpuModel:
 
     @contextmanager
     def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[CpuOutput]:
-        """One pass over all inputs; see `core.protocols.Model`. Ctrl-C stops it between layers."""
+        """One pass over all inputs; see `core.model.Model`. Ctrl-C stops it between layers."""
         core = self._running()
         native = [
-            (self._own(feed.kv), feed.input_tokens, feed.draft.tokens, feed.draft.parents, feed.logits)
-            for feed in inputs
+            (self._own(given.kv), given.input_tokens, given.draft.tokens, given.draft.parents, given.logits)
+            for given in inputs
         ]
         try:
             done = core.forward(native, needs.hidden, needs.every_row, get_ident() == main_thread().ident)
         except (RuntimeError, ValueError, MemoryError, TypeError) as error:
-            raise BackendError(f"{self._info.name}: {error or 'out of memory in a pass: feed less at once'}") from error
+            raise BackendError(
+                f"{self._info.name}: {error or 'out of memory in a pass: given less at once'}"
+            ) from error
         try:
             yield CpuOutput(done, inputs)
         finally:
@@ -187,6 +204,9 @@ class CpuKV:
     def length(self) -> int:
         return self.sequence.length
 
+    def pages_needed(self, length: int) -> int:
+        return self.sequence.pages_needed(length)
+
     def truncate(self, length: int) -> None:
         """Forget everything past `length` tokens. Raises ValueError when there are fewer, or in the middle of a pass."""
         self.sequence.truncate(length)
@@ -195,6 +215,13 @@ class CpuKV:
         """A sequence with the same tokens, in no time. Raises BackendError once closed."""
         try:
             return CpuKV(self.owner, self.sequence.fork())
+        except RuntimeError as error:
+            raise BackendError(str(error)) from error
+
+    def store(self) -> NDArray[np.uint8]:
+        """The committed keys and values as bytes. Raises BackendError once closed."""
+        try:
+            return self.sequence.store()
         except RuntimeError as error:
             raise BackendError(str(error)) from error
 
@@ -211,11 +238,11 @@ class CpuKV:
 class CpuOutput:
     """Rows of one pass; `commit` works until the pass is left."""
 
-    __slots__ = ("_feeds", "_pass")
+    __slots__ = ("_inputs", "_pass")
 
     def __init__(self, done: _core.Pass, inputs: Sequence[ForwardInput]) -> None:
         self._pass = done
-        self._feeds = inputs
+        self._inputs = inputs
 
     def logits(self, index: int) -> Floats:
         """Raises BackendError after the pass; a view taken before stays valid."""

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from forerun.backends.kv import BLOCK, Placement, SequenceKV
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 
 # Rows that are computed together: bounds the memory for scores, and the work on blocks that only later rows see.
 _TOGETHER = 64
@@ -55,7 +55,7 @@ class Group:
 
 
 def groups_of(kv: SequenceKV, placement: Placement, first_row: int) -> list[Group]:
-    """The rows of one feed, which start at row `first_row` of the pass, cut into groups."""
+    """The rows of one given, which start at row `first_row` of the pass, cut into groups."""
     groups: list[Group] = []
     rows, straight = len(placement.positions), placement.straight
     for at in range(0, straight, _TOGETHER):

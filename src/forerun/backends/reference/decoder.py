@@ -19,7 +19,7 @@ from forerun.backends.reference.layers import Layer, Loader, Tensors
 from forerun.backends.reference.linear import Linear
 from forerun.backends.reference.rope import Rope, rotate
 from forerun.backends.reference.workers import Workers
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 from forerun.errors import UnsupportedModelError
 from forerun.weights.architecture import ARCHITECTURES
 from forerun.weights.spec import Spec

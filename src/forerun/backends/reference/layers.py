@@ -10,7 +10,7 @@ import numpy as np
 
 from forerun.backends.reference.linear import Linear
 from forerun.backends.reference.workers import Workers
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 from forerun.errors import ModelFileError
 from forerun.weights.layout import optional, required
 from forerun.weights.spec import Spec

@@ -14,7 +14,7 @@ from itertools import pairwise
 import numpy as np
 
 from forerun.backends.reference.workers import Workers
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 
 LANES = 16
 OUT_TILE = 32

@@ -16,7 +16,7 @@ from forerun.backends.reference.decoder import FINAL_NORM, Decoder, Rows
 from forerun.backends.reference.layers import Dequantized, Tensors
 from forerun.backends.reference.workers import Workers
 from forerun.core.draft import ROOT
-from forerun.core.protocols import KV, NOTHING, Floats, ForwardInput, ModelInfo, Needs
+from forerun.core.model import KV, NOTHING, UNLIMITED, Floats, ForwardInput, ModelInfo, Needs, Room
 from forerun.errors import BackendError
 from forerun.weights import Weights, open_weights
 from forerun.weights.spec import Spec
@@ -79,11 +79,14 @@ class ReferenceModel:
     def info(self) -> ModelInfo:
         return self._info
 
+    def room(self) -> Room:
+        return UNLIMITED
+
     def open(self) -> SequenceKV:
         return SequenceKV(self, self.spec.layers, self.spec.kv_heads, self.spec.head_dim)
 
     def borrow(self, kv: KV) -> SequenceKV:
-        """See `core.protocols.Borrower`. Raises BackendError where the two do not store keys and values alike."""
+        """See `core.model.Borrower`. Raises BackendError where the two do not store keys and values alike."""
         spec = self.spec
         layers, kv_heads, head_dim = spec.layers, spec.kv_heads, spec.head_dim
         if not isinstance(kv, SequenceKV) or kv.k.shape[0] < layers or kv.k.shape[1::2] != (kv_heads, head_dim):
@@ -92,7 +95,7 @@ class ReferenceModel:
 
     @contextmanager
     def forward(self, inputs: Sequence[ForwardInput], needs: Needs = NOTHING) -> Iterator[ReferenceOutput]:
-        """One pass over all inputs; see `core.protocols.Model`. Memory is taken before anything is computed."""
+        """One pass over all inputs; see `core.model.Model`. Memory is taken before anything is computed."""
         decoder, kvs = self._check(inputs, needs)
         shares = _shares(inputs, kvs, needs)
         try:
@@ -123,18 +126,18 @@ class ReferenceModel:
         for layer in needs.hidden:
             if not FINAL_NORM <= layer < info.hidden:
                 raise BackendError(f"{info.name} has no layer {layer}: ask for 0 to {info.hidden - 1}, or -1")
-        kvs = [self._own(feed.kv) for feed in inputs]
+        kvs = [self._own(given.kv) for given in inputs]
         if len({id(kv) for kv in kvs}) < len(kvs):
-            raise BackendError("a sequence is fed twice in one pass: fork it, or use two passes")
-        for feed, kv in zip(inputs, kvs, strict=True):
-            if not feed.input_tokens:
-                raise BackendError("a feed has no input_tokens token: give at least the last committed one")
-            for token in (*feed.input_tokens, *feed.draft.tokens):
+            raise BackendError("a sequence is given twice in one pass: fork it, or use two passes")
+        for given, kv in zip(inputs, kvs, strict=True):
+            if not given.input_tokens:
+                raise BackendError("an input has no tokens: give at least the last committed one")
+            for token in (*given.input_tokens, *given.draft.tokens):
                 if not 0 <= token < info.vocab_size:
                     raise BackendError(
                         f"token id {token} is not one of {info.name}'s {info.vocab_size}: use this model's tokenizer"
                     )
-            reach = kv.length + len(feed.input_tokens) + max(feed.draft.depths, default=0)
+            reach = kv.length + len(given.input_tokens) + max(given.draft.depths, default=0)
             if reach > info.context:
                 raise BackendError(
                     f"a pass reaches position {reach}, {info.name} holds {info.context} tokens: shorten the text or the draft"
@@ -172,10 +175,10 @@ class ReferenceOutput:
         `path` does not lead from the root down."""
         share = self._shares[index]
         if not self._open or index in self._committed or share.kv.closed:
-            raise BackendError("nothing to commit: the pass was left, the feed committed, or its sequence closed")
+            raise BackendError("nothing to commit: the pass was left, the input committed, or its sequence closed")
         parent = ROOT
         for node in path:
-            if not 0 <= node < len(share.feed.draft) or share.feed.draft.parents[node] != parent:
+            if not 0 <= node < len(share.given.draft) or share.given.draft.parents[node] != parent:
                 raise ValueError(f"path {list(path)} does not lead from the root down: node {node} follows {parent}")
             parent = node
         share.kv.keep(path)
@@ -190,9 +193,9 @@ class ReferenceOutput:
 
 @dataclass(frozen=True, eq=False)
 class _Share:
-    """One feed's part of a pass: its rows, and where its logits lie among those that were asked for."""
+    """One input's part of a pass: its rows, and where its logits lie among those that were asked for."""
 
-    feed: ForwardInput
+    given: ForwardInput
     kv: SequenceKV
     placement: Placement
     rows: slice
@@ -200,25 +203,25 @@ class _Share:
 
 
 def _shares(inputs: Sequence[ForwardInput], kvs: Sequence[SequenceKV], needs: Needs) -> list[_Share]:
-    """All inputs' rows, one feed after the other."""
+    """All inputs' rows, one input after the other."""
     shares: list[_Share] = []
     row = asked = 0
-    for feed, kv in zip(inputs, kvs, strict=True):
-        placement = place(kv.length, len(feed.input_tokens), feed.draft)
+    for given, kv in zip(inputs, kvs, strict=True):
+        placement = place(kv.length, len(given.input_tokens), given.draft)
         rows = len(placement.positions)
-        wanted = rows if needs.every_row else int(feed.logits) * (1 + len(feed.draft))
-        shares.append(_Share(feed, kv, placement, slice(row, row + rows), slice(asked, asked + wanted)))
+        wanted = rows if needs.every_row else int(given.logits) * (1 + len(given.draft))
+        shares.append(_Share(given, kv, placement, slice(row, row + rows), slice(asked, asked + wanted)))
         row, asked = row + rows, asked + wanted
     return shares
 
 
 def _run(decoder: Decoder, shares: Sequence[_Share], needs: Needs) -> ReferenceOutput:
     for share in shares:
-        share.kv.begin(len(share.feed.input_tokens), len(share.feed.draft))
-    # The rows whose logits are wanted are the last ones of a feed.
+        share.kv.begin(len(share.given.input_tokens), len(share.given.draft))
+    # The rows whose logits are wanted are the last ones of an input.
     wanted = [np.arange(s.rows.stop - (s.wanted.stop - s.wanted.start), s.rows.stop) for s in shares]
     rows = Rows(
-        tokens=_joined([np.array((*s.feed.input_tokens, *s.feed.draft.tokens), np.int64) for s in shares]),
+        tokens=_joined([np.array((*s.given.input_tokens, *s.given.draft.tokens), np.int64) for s in shares]),
         positions=_joined([s.placement.positions for s in shares]),
         writes=[(s.kv, s.rows) for s in shares],
         groups=[group for s in shares for group in groups_of(s.kv, s.placement, s.rows.start)],

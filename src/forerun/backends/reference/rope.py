@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from forerun.core.protocols import Floats
+from forerun.core.model import Floats
 from forerun.weights.spec import RopeScaling
 
 # Angles are computed for this many positions at once, so that a position's bits never depend on who asks for it.

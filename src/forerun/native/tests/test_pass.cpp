@@ -229,6 +229,34 @@ void test_errors() {
   CHECK(two->length() == 64);
 }
 
+// A draft that may go on past the end of a page needs a page for itself and one for what is kept of it: both or none.
+void test_room_for_what_is_committed() {
+  const std::size_t page = model_of(best_isa(), 1)->kv_shape().page();
+  for (std::size_t pages : {2u, 3u}) {
+    const auto model = model_of(best_isa(), 1, true, pages * page);
+    auto sequence = model->open();
+    read(model, sequence, text(62, 1), 62);
+    Pass pass(model, {}, false);
+    const FeedInput feed{sequence, {5}, {1, 2, 3}, {-1, 0, 1}, true};
+    if (pages == 2) {
+      CHECK(throws([&] { pass.prepare({feed}); }));
+      CHECK(sequence->length() == 62 && !sequence->busy && model->pages().free() == 1);
+      Pass shorter(model, {}, false);
+      shorter.prepare({{sequence, {5}, {1}, {-1}, true}});
+      shorter.compute([] {});
+      shorter.commit(0, {0});
+      CHECK(sequence->length() == 64);
+      continue;
+    }
+    pass.prepare({feed});
+    pass.compute([] {});
+    CHECK(model->pages().free() == 0);
+    pass.commit(0, {0, 1, 2});
+    pass.close();
+    CHECK(sequence->length() == 66 && model->pages().free() == 1);
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -236,5 +264,6 @@ int main() {
   test_situations(false);
   test_transactions();
   test_errors();
+  test_room_for_what_is_committed();
   return failures() > 0;
 }
