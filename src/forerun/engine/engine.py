@@ -20,13 +20,14 @@ from forerun.core.protocols import Controller, Rng, Verifier
 from forerun.core.request import FinishReason, Request
 from forerun.core.rng import StepRng
 from forerun.core.scratch import Scratch
-from forerun.core.step import Seconds, StepResult, Verdict
+from forerun.core.step import Seconds, StepResult
 from forerun.core.transcript import Constraint
+from forerun.engine.checks import check
 from forerun.engine.scheduler import Scheduler, Turn
 from forerun.engine.sequence import Sequence, Watcher
 from forerun.engine.speculator import Method, Speculator
 from forerun.engine.target_view import TargetView
-from forerun.errors import BackendError, PromptError, unknown
+from forerun.errors import BackendError
 
 
 class Engine:
@@ -83,27 +84,7 @@ class Engine:
 
     def check(self, request: Request) -> None:
         """Raise PromptError or UsageError for a request that can never run."""
-        info = self.target.info
-        if not request.prompt:
-            raise PromptError("the prompt is empty; give at least one token of text.")
-        wrong = next((token for token in request.prompt if not 0 <= token < info.usable_vocab), None)
-        if wrong is not None:
-            raise PromptError(f"the prompt holds the token id {wrong}, but {info.name} has {info.usable_vocab} tokens.")
-        if len(request.prompt) >= info.context:
-            raise PromptError(
-                f"the prompt has {len(request.prompt)} tokens, but {info.name} holds {info.context} and needs room for "
-                "an answer; shorten the prompt."
-            )
-        if len(request.prompt) >= self.context:
-            raise PromptError(
-                f"the prompt has {len(request.prompt)} tokens, but the memory for keys and values holds {self.context}; "
-                "shorten the prompt, or give more memory (--kv-memory)."
-            )
-        asked = request.speculation
-        if asked.draft is not None and asked.draft not in self.speculator.methods:
-            raise unknown("draft", asked.draft, self.speculator.methods)
-        if asked.verifier is not None and asked.verifier not in self.verifiers:
-            raise unknown("verifier", asked.verifier, self.verifiers)
+        check(request, self.target.info, self.context, self.speculator.methods, self.verifiers)
 
     def add(self, request: Request, watcher: Watcher | None = None, constraint: Constraint | None = None) -> Sequence:
         """Queue a request. watcher: sees its tokens; constraint: what may follow. Raises what `check` raises."""
@@ -134,8 +115,7 @@ class Engine:
             if results:
                 return results
         # The caller has taken the results of the step before.
-        scheduler = self.scheduler
-        known = {sequence: sequence.generated for sequence in (*scheduler.live, *scheduler.waiting)}
+        known = {one: one.generated for one in (*self.scheduler.live, *self.scheduler.waiting)}
         self._known, self._ending, self._suspect = known, [], True
         turns, set_back = self.scheduler.schedule()
         for sequence in set_back:
@@ -232,7 +212,7 @@ class Engine:
         written = sequence.generated
         try:
             verdict = sequence.verifier.verify(draft, view, self._rng(sequence))
-            kept = self._appended(sequence, draft, verdict, view)
+            kept = sequence.commit(draft, verdict, view.logprobs, self.context)
         except Exception as error:
             return self._failed(sequence, turn.input_tokens, written, error)
         path = verdict.path[: len(kept)]
@@ -242,20 +222,6 @@ class Engine:
         _keep_hidden(sequence, hidden, len(turn.input_tokens) + (read[-1] if read else ROOT))
         logprobs = tuple(sequence.logprobs[len(sequence.logprobs) - len(kept) :])
         return StepResult(sequence, turn.input_tokens, draft, path, kept, True, logprobs, rows, hidden, verdict=verdict)
-
-    def _appended(self, sequence: Sequence, draft: Draft, verdict: Verdict, view: TargetView) -> tuple[int, ...]:
-        """Commit the verdict's tokens one by one, up to the one that ends the text."""
-        wanted = sequence.request.sampling.logprobs
-        node = ROOT
-        kept: list[int] = []
-        for following, token in [*((n, draft.tokens[n]) for n in verdict.path), (ROOT, verdict.bonus)]:
-            if wanted is not None:
-                sequence.logprobs.append(view.logprobs(node, token, wanted))
-            kept.append(token)
-            node = following
-            if sequence.append(token, self.context):
-                break
-        return tuple(kept)
 
     def _keep_prompt(self, result: StepResult) -> None:
         """Once a prompt was read, others that start the same need not read it again."""
@@ -271,19 +237,9 @@ class Engine:
     def _failed(self, sequence: Sequence, input_tokens: tuple[int, ...], before: int, error: Exception) -> StepResult:
         """The result of a step in which a sequence failed, with the tokens that it had written by then."""
         sequence.fail(error)
-        self._rebuild(sequence)
+        sequence.recover(self.context)
         tokens, logprobs = tuple(sequence.output[before:]), tuple(sequence.logprobs[before:])
         return StepResult(sequence, input_tokens, tokens=tokens, decoded=bool(tokens), logprobs=logprobs)
-
-    def _rebuild(self, sequence: Sequence) -> None:
-        """Make a sequence anew from its tokens. Memory may be short for a moment; where it fails again, it ends alone."""
-        try:
-            sequence.rebuild(self.context)
-        except Exception:
-            try:
-                sequence.rebuild(self.context)
-            except Exception as error:
-                sequence.fail(sequence.error or error)
 
     def _end(self, sequences: Several[Sequence]) -> None:
         """Release those that have ended."""
@@ -316,7 +272,7 @@ class Engine:
             self.scheduler.release(sequence)
             self.speculator.release(sequence)
             if sequence not in self._ending:
-                self._rebuild(sequence)
+                sequence.recover(self.context)
             known = self._known.get(sequence, 0)
             written = tuple(sequence.output[known:])
             if written or sequence.finished:

@@ -2,9 +2,8 @@
 
 First come, first served. Sequences that decode always take part; prompts share what is left of the pass, so a long prompt
 never stops the others from writing, nor a short prompt behind it from being read. A sequence is let in when there are pages
-for all of its prompt. When pages run short
-the prefixes kept for later are given up first; then the sequence that came last is set back to wait, its pages freed: its
-tokens stay, and are read again when there is room.
+for all of its prompt. When pages run short the prefixes kept for later are given up first; then the sequence that came last
+is set back to wait, its pages freed: its tokens stay, and are read again when there is room.
 """
 
 from __future__ import annotations
@@ -122,7 +121,7 @@ class Scheduler:
             self.waiting.popleft()
 
     def _is_being_read(self, sequence: Sequence) -> bool:
-        """Whether a live sequence is reading a prompt that starts the same: it is kept when it was read (Engine._verified),
+        """Whether a live sequence is reading a prompt that starts the same: it is kept once it was read (Engine._keep_prompt),
         so waiting is quicker than reading it twice."""
         prompt = sequence.request.prompt
         if sequence.scores_prompt or not self._prefixes.keeps:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Protocol
 
 from forerun.core import choosing
 from forerun.core.choosing import TokenLogprob
+from forerun.core.draft import ROOT, Draft
 from forerun.core.model import KV, Floats
 from forerun.core.noise import Noise
 from forerun.core.prefix_cache import Hidden
 from forerun.core.protocols import Verifier
 from forerun.core.request import FinishReason, Request
 from forerun.core.stats import Stats
+from forerun.core.step import Verdict
 from forerun.core.transcript import Constraint, Transcript
 
 
@@ -85,6 +88,25 @@ class Sequence(Transcript):
         """Tokens that the target has yet to read; one, the root, while it decodes."""
         return len(self.tokens) - self.read
 
+    def commit(
+        self, draft: Draft, verdict: Verdict, logprobs: Callable[[int, int, int], TokenLogprob], context: int
+    ) -> tuple[int, ...]:
+        """Commit a verdict's tokens one by one, up to the one that ends the text; those that were.
+
+        logprobs: of (node, token after it, how many alternatives).
+        """
+        wanted = self.request.sampling.logprobs
+        node = ROOT
+        kept: list[int] = []
+        for following, token in [*((n, draft.tokens[n]) for n in verdict.path), (ROOT, verdict.bonus)]:
+            if wanted is not None:
+                self.logprobs.append(logprobs(node, token, wanted))
+            kept.append(token)
+            node = following
+            if self.append(token, context):
+                break
+        return tuple(kept)
+
     def append(self, token: int, context: int) -> bool:
         """Commit one token; true when the text ended with it. `context` is the most tokens the model can hold."""
         self.add(token)
@@ -106,6 +128,16 @@ class Sequence(Transcript):
     def fail(self, error: Exception) -> None:
         """End the text with an error; what was written stays."""
         self.error, self.finish_reason = error, "error"
+
+    def recover(self, context: int) -> None:
+        """Rebuild it; memory may be short for a moment, and where it fails again the text ends with the error."""
+        try:
+            self.rebuild(context)
+        except Exception:
+            try:
+                self.rebuild(context)
+            except Exception as error:
+                self.fail(self.error or error)
 
     def rebuild(self, context: int) -> None:
         """Make everything anew that follows from the tokens, after a step was cut short at an unknown place.
