@@ -37,7 +37,7 @@ def hosted(arguments: Sequence[str], keys: Sequence[str]) -> Iterator[Hosted]:
 
     Raises BackendError where the server does not start.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, _ends_by_sigterm():
         file = Path(folder) / "keys"
         file.write_text("".join(f"key-{index}:{key}\n" for index, key in enumerate(keys)), encoding="utf-8")
         listening = ("--port", "0", "--api-key-file", str(file), "--log-format", "json")
@@ -64,6 +64,19 @@ def hosted(arguments: Sequence[str], keys: Sequence[str]) -> Iterator[Hosted]:
                 process.kill()
                 process.wait()
             log.close()
+
+
+@contextlib.contextmanager
+def _ends_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends this process as Ctrl-C does: by leaving its blocks, so that no server is left behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 class _Log:

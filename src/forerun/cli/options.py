@@ -91,7 +91,10 @@ Cascade = Annotated[
 ]
 Controller = Annotated[
     str,
-    typer.Option(help="auto, goodput (drafts what pays by measured costs) or fixed.", rich_help_panel=_SPECULATION),
+    typer.Option(
+        help="auto, goodput (drafts what pays by measured costs), heuristic (transformers' schedule) or fixed.",
+        rich_help_panel=_SPECULATION,
+    ),
 ]
 Memory = Annotated[
     Path | None, typer.Option(help="A file of earlier texts for suffix to draft from.", rich_help_panel=_SPECULATION)
