@@ -171,6 +171,8 @@ class Stream(Iterator[Chunk]):
         self._ticket: Ticket = worker.submit(asked.request, take, asked.text, asked.constraint)
 
     def __next__(self) -> Chunk:
+        """Raises BackendError in a fork of the process that opened it."""
+        self._worker.check_here()
         chunk = None if self._ended else self._chunks.get()
         if chunk is None:
             self._ended = True
@@ -184,7 +186,7 @@ class Stream(Iterator[Chunk]):
     def close(self) -> None:
         """Stop writing; returns when the answer's place is free."""
         self._ended = True
-        if not self.answer.finished.is_set():
+        if self._worker.is_here and not self.answer.finished.is_set():
             self._ticket.cancel()
             self.answer.finished.wait()
 

@@ -189,7 +189,7 @@ class LLM:
         finally:
             for ticket in running.values():
                 ticket.cancel()
-            for answer in running:
+            for answer in running if self.worker.is_here else ():
                 answer.finished.wait()
 
     def close(self) -> None:

@@ -58,8 +58,6 @@ class Sampling:
                 raise SamplingError(f"{name} is {quoted(value)}; it must be a whole number.")
         if self.top_p == 0:
             raise SamplingError("top_p is 0; it must be above 0 and at most 1 (use temperature 0 for greedy decoding).")
-        if self.repetition_penalty == 0:
-            raise SamplingError("repetition_penalty is 0; it must be above 0 (1 is off).")
 
     def _check_lists(self) -> None:
         if not isinstance(self.ignore_eos, bool):
@@ -113,7 +111,7 @@ _RANGES: tuple[tuple[str, float, float, str], ...] = (
     ("top_k", 0, 2**31, "0 (off) or a positive whole number of 31 bits"),
     ("top_p", 0.0, 1.0, "above 0 and at most 1"),
     ("min_p", 0.0, 1.0, "between 0 and 1"),
-    ("repetition_penalty", 0.0, 1e6, "above 0 (1 is off)"),
+    ("repetition_penalty", 1e-6, 1e6, "between 1e-6 and 1e6 (1 is off)"),
     ("presence_penalty", -1e6, 1e6, "a number"),
     ("frequency_penalty", -1e6, 1e6, "a number"),
     ("seed", -(2**63), 2**64 - 1, "a 64-bit whole number"),

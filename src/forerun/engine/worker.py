@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 import time
 import weakref
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 # Steps that may fail one after the other before the requests in them are given up.
 _TRIES = 3
+_ELSEWHERE = "the model was loaded before this process was forked, and runs in the other one only: load it in this one"
 
 
 class Ticket:
@@ -82,6 +84,15 @@ class Worker:
         loop.put(lambda: loop.add(ticket))
         return ticket
 
+    @property
+    def is_here(self) -> bool:
+        """False in a fork of the process that made this: threads do not follow there, so nothing would ever be answered."""
+        return self._loop.is_here
+
+    def check_here(self) -> None:
+        """Raise BackendError in a fork."""
+        self._loop.check_here()
+
     def call(self, function: Callable[[], T]) -> T:
         """What `function` returns when it is called on the engine's thread, between two steps. Raises what it raises."""
         done = threading.Event()
@@ -123,12 +134,22 @@ class _Loop:
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._closed = False
+        self._process = os.getpid()
         self._failures = 0
         # When the step, or what is called between two steps, began; None while there is neither.
         self.began: float | None = None
 
+    @property
+    def is_here(self) -> bool:
+        return os.getpid() == self._process
+
+    def check_here(self) -> None:
+        if not self.is_here:
+            raise BackendError(_ELSEWHERE)
+
     def put(self, command: Callable[[], None]) -> None:
-        """Have something done between two steps. Raises BackendError once closed."""
+        """Have something done between two steps. Raises BackendError once closed, and in a fork of this process."""
+        self.check_here()  # before the lock, which the engine's thread may have held
         with self._changed:
             if self._closed:
                 raise BackendError("the model is closed: load it again")
@@ -139,6 +160,8 @@ class _Loop:
             self._changed.notify()
 
     def close(self) -> None:
+        if not self.is_here:
+            return  # all of it is the other process's
         with self._changed:
             if self._closed:
                 return

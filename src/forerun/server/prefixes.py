@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +102,8 @@ def _check(llm: LLM) -> None:
 
 
 def _read(path: Path, llm: LLM) -> list[Prefix]:
+    if path.exists() and not path.is_file():  # a pipe would keep whoever opens it for ever
+        raise ApiError(409, f"{path.stem} is no regular file; save anew.", code="damaged")
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             head = json.loads(file["head"].tobytes().decode())
@@ -118,8 +119,11 @@ def _read(path: Path, llm: LLM) -> list[Prefix]:
             return [_prefix(file[f"tokens{i}"], file[f"stored{i}"], llm) for i in range(len(file.files) // 2)]
     except FileNotFoundError:
         raise ApiError(404, f"there are no prefixes under the name {path.stem!r}; save some first.") from None
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ApiError(409, f"{path.stem} is damaged ({error}); save anew.", code="damaged") from error
+    except ApiError:
+        raise
+    except Exception as error:  # zip, zlib, numpy and JSON each have their own for bytes that are not theirs
+        why = str(error) or type(error).__name__
+        raise ApiError(409, f"{path.stem} is damaged ({why}); save anew.", code="damaged") from error
 
 
 def _prefix(tokens: NDArray[Any], stored: NDArray[Any], llm: LLM) -> Prefix:

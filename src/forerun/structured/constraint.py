@@ -21,7 +21,7 @@ class GrammarConstraint:
     stop_ids: ids that end the text beside the model's end tokens. Where the grammar allows the text to end these may follow;
     where it allows nothing else, only these. After an end token (a text that goes on after it) and after a text that the
     grammar does not allow (a draft that is refused) only these may follow, too.
-    Raises UsageError for a grammar that is not valid, and where the text could not end.
+    Raises UsageError for a grammar that is not valid, allows no text or is too large, and where the text could not end.
     """
 
     def __init__(self, tokenizer: Tokenizer, grammar: Grammar, *, stop_ids: Collection[int] = ()) -> None:
@@ -36,6 +36,12 @@ class GrammarConstraint:
         self._masks: dict[tuple[int, ...], Mask] = {}
         self._only_ends = np.zeros(self._size, dtype=np.bool_)
         self._only_ends[self._ends] = True
+        try:
+            self.allowed(())
+        except BackendError as error:
+            raise UsageError(
+                f"no text can begin as the {grammar.what} says ({error}); give one that allows some text."
+            ) from error
 
     def allowed(self, path: Sequence[int]) -> Mask:
         """Raises BackendError where the grammar becomes too expensive to follow, or allows no token of this model."""

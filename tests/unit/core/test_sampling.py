@@ -25,6 +25,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"min_p": -0.1}, "min_p is -0.1"),
     ({"min_p": 1.5}, "min_p is 1.5"),
     ({"repetition_penalty": 0}, "repetition_penalty is 0"),
+    ({"repetition_penalty": 1e-300}, "repetition_penalty is 1e-300; it must be between"),
     ({"repetition_penalty": -1.0}, "repetition_penalty is -1.0"),
     ({"presence_penalty": math.nan}, "presence_penalty is nan"),
     ({"frequency_penalty": math.inf}, "frequency_penalty is inf"),

@@ -231,3 +231,23 @@ def test_unknown_paths_methods_and_models(client: Client) -> None:
     assert client.get("/v1/models/gpt-4").json()["error"]["code"] == "model_not_found"
     assert client.get("/v1/models/toy").json()["max_model_len"] == 4096
     assert [model["id"] for model in client.get("/v1/models").json()["data"]] == ["toy"]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"guided_regex": r"[^\s\S]"},
+        {"guided_grammar": "start: start"},
+        {"guided_grammar": "root ::= root"},
+        {"guided_json": {"$ref": "#"}},
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "#"}}}},
+    ],
+    ids=lambda form: next(iter(form)),
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_form_that_no_text_has_is_refused_by_name_before_anything_is_written(
+    client: Client, form: dict[str, Any], stream: bool
+) -> None:
+    status, error = client.refused(**form, stream=stream)
+    assert (status, error["param"]) == (400, next(iter(form)))
+    assert "no text can begin" in error["message"] or "simplify" in error["message"]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import io
+import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from forerun.server.tenants import Key
@@ -76,6 +80,23 @@ def test_clients_cannot_fill_the_disk_with_names(tmp_path: Path, monkeypatch: py
         assert client.post("/cache/save", json={"filename": "x3"}).status_code == 200
 
 
+def _hostile() -> list[bytes]:
+    """Files whose parts are as `save` names them, and what is in them is not."""
+    shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (999999999999999,), }".ljust(117) + b"\n"
+    deep = io.BytesIO()
+    np.save(deep, np.frombuffer(b"[" * 100_000, dtype=np.uint8))
+    made = []
+    for head in (deep.getvalue(), b"\x93NUMPY\x01\x00\x76\x00" + shape, b"\x00" * 1000):
+        for kind in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            file = io.BytesIO()
+            with zipfile.ZipFile(file, "w", kind) as archive:
+                archive.writestr("head.npy", head)
+            made.append(file.getvalue())
+    # What was packed is no packed data any more.
+    made.append(made[1].replace(made[1][40:60], b"\xff" * 20))
+    return made
+
+
 def test_files_of_other_models_and_damaged_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     with toy(keep_prefixes=8) as llm, serving(llm) as client:
@@ -83,10 +104,15 @@ def test_files_of_other_models_and_damaged_ones(tmp_path: Path, monkeypatch: pyt
         assert client.post("/cache/save", json={"filename": "x"}).status_code == 200
         [path] = (tmp_path / "prefixes" / "shared").iterdir()
         whole = path.read_bytes()
-        for damaged in (b"", b"PK\x03\x04", whole[: len(whole) // 2]):
+        for damaged in (b"", b"PK\x03\x04", whole[: len(whole) // 2], *_hostile()):
             path.write_bytes(damaged)
             status, error = client.refused("/cache/load", filename="x")
             assert (status, error["code"]) == (409, "damaged")
+        path.unlink()
+        os.mkfifo(path)
+        status, error = client.refused("/cache/load", filename="x")
+        assert (status, error["code"]) == (409, "damaged")
+        path.unlink()
         path.write_bytes(whole)
         object.__setattr__(llm.assembly, "fingerprint", "another")
         status, error = client.refused("/cache/load", filename="x")
