@@ -92,4 +92,5 @@ class Mixture:
         taken = weights.sum()
         mixture: Probs = np.multiply(p, 1 - taken, out=out)
         mixture[kept] += weights
-        return mixture, np.maximum(taken * likely - weights, 0).sum() + taken * max(1 - likely.sum(), 0)
+        lost = np.maximum(taken * likely - weights, 0).sum() + taken * max(1 - likely.sum(), 0)
+        return mixture, min(lost, 1)  # rounding may say a little more

@@ -38,6 +38,12 @@ def test_excess_and_total_variation_stay_fractions() -> None:
     assert isinstance(normalized(excess(P, Q), P)[0], Fraction)
 
 
+def test_a_total_variation_is_at_most_one_where_probabilities_sum_to_more() -> None:
+    p = np.array([1 / 20] * 20 + [0.0])
+    assert p.sum() > 1
+    assert total_variation(p, one_hot(20, p)) == 1
+
+
 def test_normalized_falls_back_where_nothing_is_left() -> None:
     assert normalized(P - P, Q) is Q
 
