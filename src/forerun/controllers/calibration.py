@@ -25,10 +25,8 @@ _STRENGTH = 6.0
 # What is left of an old observation after each new one of its group: the last 100 or so count.
 _FADE = 0.99
 
-Group = tuple[str, int, int]
 
-
-@dataclass
+@dataclass(slots=True)
 class Tally:
     accepted: float = 0.0
     seen: float = 0.0
@@ -42,14 +40,21 @@ class Tally:
 
 
 class Calibration:
-    """Acceptance rates by source, depth and score. Depth 0 stands for any depth."""
+    """Acceptance rates by source, score and depth."""
 
     def __init__(self) -> None:
-        self._tallies: dict[Group, Tally] = {}
+        # Of each source and group of scores: at any depth, then by depth.
+        self._tallies: dict[tuple[str, int], list[Tally]] = {}
 
     def accepted(self, draft: Draft) -> list[float]:
         """Per node, the probability that it is accepted given that its parent is."""
-        return [self._rate(draft, node) for node in range(len(draft))]
+        rates = []
+        for node, depth in enumerate(draft.depths):
+            score = draft.score(node)
+            tallies = self._tallies.get((draft.source_of(node), _group(score)))
+            rate = score if tallies is None else tallies[min(depth, _DEEPEST)].rate(tallies[0].rate(score))
+            rates.append(min(max(rate, 0.0), 1.0))
+        return rates
 
     def reached(self, draft: Draft) -> list[float]:
         """Per node, the probability that it is accepted: the product along its path."""
@@ -68,18 +73,19 @@ class Calibration:
         for node, (token, parent, depth) in enumerate(zip(draft.tokens, draft.parents, draft.depths, strict=True)):
             if parent in on_path and depth <= len(tokens):
                 right = token == tokens[depth - 1]
-                for at in (0, min(depth, _DEEPEST)):
-                    self._tallies.setdefault(self._group(draft, node, at), Tally()).add(right)
+                tallies = self._of(draft, node)
+                tallies[0].add(right)
+                tallies[min(depth, _DEEPEST)].add(right)
                 if right:
                     on_path.add(node)
 
-    def _rate(self, draft: Draft, node: int) -> float:
-        prior = draft.score(node)
-        for depth in (0, min(draft.depths[node], _DEEPEST)):
-            tally = self._tallies.get(self._group(draft, node, depth))
-            if tally is not None:
-                prior = tally.rate(prior)
-        return min(max(prior, 0.0), 1.0)
+    def _of(self, draft: Draft, node: int) -> list[Tally]:
+        kind = draft.source_of(node), _group(draft.score(node))
+        found = self._tallies.get(kind)
+        if found is None:
+            found = self._tallies[kind] = [Tally() for _ in range(1 + _DEEPEST)]
+        return found
 
-    def _group(self, draft: Draft, node: int, depth: int) -> Group:
-        return draft.source_of(node), depth, min(_BINS - 1, max(0, int(draft.score(node) * _BINS)))
+
+def _group(score: float) -> int:
+    return min(_BINS - 1, max(0, int(score * _BINS)))

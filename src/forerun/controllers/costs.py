@@ -17,12 +17,14 @@ from forerun.core.model import ForwardInput, Model
 
 # Row counts that are measured; between them the curve is a straight line, past the last it goes on with its slope.
 GRID = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-# Weight of one observed pass in its own bucket, 0 to 1.
+# Weight of one observed pass in its own bucket, 0 to 1; a measurement at load counts as so many passes, so the first ones weigh
+# more.
 _LOCAL = 0.1
+_MEASURED = 4.0
 # Weight of one observed pass in all other buckets, 0 to 1.
 _GLOBAL = 0.03
-# A pass that took more than this times what was expected is ignored: something else had the processor.
-_OUTLIER = 3.0
+# No pass counts as more than this times what was expected: something else had the processor.
+_OUTLIER = 2.0
 
 
 class CostCurve:
@@ -33,6 +35,7 @@ class CostCurve:
             raise ValueError(f"a cost curve needs positive measurements, got {dict(measured)}")
         points = sorted(measured.items())
         self._seconds = [_interpolate(points, rows) for rows in GRID]
+        self._seen = [_MEASURED] * len(GRID)
         # Asked for dozens of times between two passes, so it is made once after each.
         self._points = self._rising()
 
@@ -51,7 +54,8 @@ class CostCurve:
         for index, at in enumerate(GRID):
             # Neighboring grid points share what a pass between them says, by how near they are.
             near = max(0.0, 1.0 - abs(at - rows) / max(1.0, 0.5 * min(at, rows)))
-            weight = _GLOBAL + (_LOCAL - _GLOBAL) * near
+            self._seen[index] += near
+            weight = _GLOBAL + (max(_LOCAL, 1.0 / self._seen[index]) - _GLOBAL) * near
             self._seconds[index] *= off**weight
         self._points = self._rising()
 

@@ -14,8 +14,11 @@ NODES_DECIDE = 1 << 20
 
 
 class Untimed:
-    """What controllers share that do not look at the clock: all that is drafted is verified, and a model drafts where the
-    other drafters propose nothing."""
+    """What controllers share that do not look at the clock: all drafters are asked, all that is drafted is verified, and a
+    model drafts where the other drafters propose nothing."""
+
+    def asks(self, transcript: Transcript) -> bool:
+        return True
 
     def plan(self, candidates: Sequence[Candidate]) -> ModelPlan:
         return ModelPlan([0 if len(candidate.draft) else NODES_DECIDE for candidate in candidates])

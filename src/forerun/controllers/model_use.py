@@ -114,7 +114,8 @@ class ModelUse:
         """Levels for each candidate. at_hand: what the draft that needs no model is expected to bring."""
         none = [0] * len(candidates)
         for candidate in candidates:
-            self._of(candidate.transcript).drafted = 0  # left over where the step before was cut short
+            if (record := self._records.get(candidate.transcript)) is not None:
+                record.drafted = 0  # left over where the step before was cut short
         asked = [i for i, candidate in enumerate(candidates) if candidate.unread is not None and self._may(candidate)]
         if not asked:
             return ModelPlan(none)
@@ -158,7 +159,8 @@ class ModelUse:
 
     def ran(self, transcript: Transcript) -> bool:
         """Whether the model drafted for a text in this step."""
-        return self._of(transcript).drafted > 0
+        record = self._records.get(transcript)
+        return record is not None and record.drafted > 0
 
     def observe(self, result: StepResult) -> None:
         """Learn what a step of a text wrote."""
@@ -184,7 +186,10 @@ class ModelUse:
         self._records.pop(transcript, None)
 
     def _of(self, transcript: Transcript) -> Record:
-        return self._records.setdefault(transcript, Record())
+        record = self._records.get(transcript)
+        if record is None:
+            record = self._records[transcript] = Record()
+        return record
 
     def _may(self, candidate: Candidate) -> bool:
         """An answer's last token needs no draft, and before its first one nothing is known of it."""

@@ -23,7 +23,11 @@ class DraftSession(Protocol):
         ...
 
     def observe(self, result: StepResult) -> None:
-        """Learn what a step committed. Called once a step, drafted or not."""
+        """Learn what a step committed, whether or not anything of the draft was verified.
+
+        Called after each step in which a draft was asked for, and after each step of a drafter that runs a model. Where
+        drafting does not pay it is not asked for: then the text has grown by more than this step's tokens since the last call.
+        """
         ...
 
     def finish(self) -> None:
@@ -159,8 +163,8 @@ class ModelPlan:
 class DraftingCost:
     """What drafting took in this step.
 
-    seconds: of drafters that run no model. model_seconds: of those that do; levels: the passes they made in a row; read:
-    per candidate, the tokens of its text that they read.
+    seconds: of drafters that run no model, and of what all learned from the step before. model_seconds: of those that do;
+    levels: the passes they made in a row; read: per candidate, the tokens of its text that they read.
     """
 
     seconds: float = 0.0
@@ -172,7 +176,8 @@ class DraftingCost:
 class Controller(Protocol):
     """Decides how much is drafted for each text in this step, and how much of that is verified.
 
-    A step goes `nodes`, `plan`, `trim`, `observe`, once each, with the same texts; candidates are in the order of the pass.
+    A step goes `nodes`, `asks`, `plan`, `trim`, `observe`, once each, with the same texts; candidates are in the order of the
+    pass.
     """
 
     @property
@@ -182,6 +187,10 @@ class Controller(Protocol):
 
     def nodes(self, transcript: Transcript) -> int:
         """Most nodes to draft; zero is plain decoding."""
+        ...
+
+    def asks(self, transcript: Transcript) -> bool:
+        """Whether drafters that run no model are asked in this step. Those that are not do not learn from it either."""
         ...
 
     def plan(self, candidates: Sequence[Candidate]) -> ModelPlan:

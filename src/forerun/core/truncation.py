@@ -40,14 +40,14 @@ def largest(row: Scores, count: int, within: float = math.inf) -> NDArray[np.int
     The row is folded, and the best of each column found: the `count` highest scores are not below the column that is
     `count`th best, so few columns are left to be looked at.
     """
-    floor = float(row.max()) - within
     columns = len(row) // _FOLDS
     if columns < 2 * count:
-        ids = np.flatnonzero(row >= floor)
+        ids = np.flatnonzero(row >= row.max() - within)
     else:
         folded = columns * _FOLDS
         peaks = row[:folded].reshape(_FOLDS, columns).max(axis=0)
-        floor = max(floor, float(np.partition(peaks, columns - count)[columns - count]))
+        best = max(float(peaks.max()), float(row[folded:].max(initial=-np.inf)))
+        floor = max(best - within, float(np.partition(peaks, columns - count)[columns - count]))
         near = np.arange(0, folded, columns)[:, None] + np.flatnonzero(peaks >= floor)
         ids = np.concatenate([near.ravel(), np.arange(folded, len(row))])
         ids = ids[row[ids] >= floor]

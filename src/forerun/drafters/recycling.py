@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,7 +51,23 @@ _STEPS = (0.02, 0.06, 0.15, 0.3, 0.5, 0.75, 0.92)
 # not know, and a runner-up comes next more seldom.
 _REMEMBERED, _RUNNERS_UP = 0.55, 0.2
 
-Row = tuple[tuple[int, ...], tuple[float, ...]]
+
+class Row(NamedTuple):
+    """ids: best first. shares: their probabilities among themselves. kinds: what kind of candidate each is (Ranks)."""
+
+    ids: tuple[int, ...] = ()
+    shares: tuple[float, ...] = ()
+    kinds: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, ids: Sequence[int], shares: Sequence[float]) -> Row:
+        kinds = tuple(kind(rank, share) for rank, share in enumerate(shares))
+        return cls(tuple(ids), tuple(shares), kinds)
+
+
+def kind(rank: int, share: float) -> int:
+    """Candidates are told apart by rank and probability."""
+    return rank * (len(_STEPS) + 1) + bisect_right(_STEPS, share)
 
 
 class Matrix:
@@ -82,7 +98,7 @@ class Matrix:
         """Replace a token's row."""
         self._unsaved.add(token)
         self._rows.pop(token, None)
-        self._rows[token] = (tuple(ids), tuple(chances))
+        self._rows[token] = Row.of(ids, chances)
         while len(self._rows) > self.limit:
             del self._rows[next(iter(self._rows))]
 
@@ -93,17 +109,17 @@ class Matrix:
         """
         with locked(path):
             there = Matrix.load(path, limit=self.limit, vocabulary=self.vocabulary)
-            for token, (row, shares) in self._rows.items():
+            for token, row in self._rows.items():
                 if token in self._unsaved:
-                    there.put(token, row, shares)
+                    there.put(token, row.ids, row.shares)
             there._write(path)
         self._unsaved.clear()
 
     def _write(self, path: Path) -> None:
         ids = np.full((len(self._rows), WIDTH), -1, dtype=np.int32)
         chances = np.zeros((len(self._rows), WIDTH), dtype=np.float16)
-        for at, (row, shares) in enumerate(self._rows.values()):
-            ids[at, : len(row)], chances[at, : len(row)] = row, shares
+        for at, row in enumerate(self._rows.values()):
+            ids[at, : len(row.ids)], chances[at, : len(row.ids)] = row.ids, row.shares
         tokens = np.fromiter(self._rows, dtype=np.int32, count=len(self._rows))
         head = {"format": _FORMAT, "vocabulary": self.vocabulary}
         write_arrays(path, head, tokens=tokens, ids=ids, chances=chances)
@@ -157,17 +173,13 @@ class Ranks:
         middles = [0.01, 0.04, 0.1, 0.22, 0.4, 0.62, 0.83, 0.96]
         self._rates = hit_rates([share * middle for _ in range(WIDTH) for middle in middles], weight=10.0)
 
-    @staticmethod
-    def kind(rank: int, probability: float) -> int:
-        return rank * (len(_STEPS) + 1) + bisect_right(_STEPS, probability)
-
-    def score(self, rank: int, probability: float) -> float:
-        return self._rates[self.kind(rank, probability)].value
+    def score(self, kind: int) -> float:
+        return self._rates[kind].value
 
     def add(self, row: Row, token: int) -> None:
         """A token followed another whose row is `row`."""
-        for rank, (candidate, probability) in enumerate(zip(*row, strict=True)):
-            self._rates[self.kind(rank, probability)].add(candidate == token)
+        for candidate, kind in zip(row.ids, row.kinds, strict=True):
+            self._rates[kind].add(candidate == token)
 
 
 class Memory:
@@ -184,7 +196,7 @@ class RecyclingSession(Session):
         self._drafter = drafter
         self._memory = drafter.memory_of(transcript.request.memory)
         # What the target nearly said in place of the last token, and how long the text was then.
-        self._runners_up: Row = ((), ())
+        self._runners_up = Row()
         self._length = 0
 
     def draft(self, path: Sequence[int], nodes: int) -> Draft:
@@ -209,8 +221,8 @@ class RecyclingSession(Session):
 
     def _scored(self, row: Row, ranks: Ranks) -> list[tuple[int, float, int]]:
         found = [
-            (candidate, ranks.score(rank, probability), candidate)
-            for rank, (candidate, probability) in enumerate(zip(*row, strict=True))
+            (candidate, ranks.score(kind), candidate)
+            for candidate, kind in zip(row.ids, row.kinds, strict=True)
             if candidate < self._drafter.usable
         ]
         found.sort(key=lambda child: -child[1])
@@ -229,16 +241,19 @@ class RecyclingSession(Session):
             before = token
         usable = self._drafter.usable
         for index, token in verified_rows(result):
-            ids, weights = leading(result.rows[index][:usable], WIDTH)
+            ids, weights = leading(result.rows[index][:usable], WIDTH + 1)
             if len(ids):
-                matrix.put(token, ids.tolist(), (weights / weights.sum()).tolist())
-        if result.tokens:
-            self._memory.runners_up.add(self._runners_up, result.tokens[0])
-            ids, weights = leading(result.rows[result.bonus_row][:usable], WIDTH + 1)
-            others = ids != result.tokens[-1]
-            ids, weights = ids[others][:WIDTH], weights[others][:WIDTH]
-            self._runners_up = tuple(ids.tolist()), tuple((weights / weights.sum()).tolist())
-            self._length = len(self.transcript.tokens)
+                matrix.put(token, *_shares(ids[:WIDTH], weights[:WIDTH]))
+            if result.tokens and index == result.bonus_row:
+                self._memory.runners_up.add(self._runners_up, result.tokens[0])
+                others = np.flatnonzero(ids != result.tokens[-1])[:WIDTH]
+                self._runners_up = Row.of(*_shares(ids[others], weights[others]))
+                self._length = len(self.transcript.tokens)
+
+
+def _shares(ids: NDArray[np.int64], weights: NDArray[np.float64]) -> tuple[list[int], list[float]]:
+    """Ids, and their probabilities among themselves."""
+    return ids.tolist(), (weights / weights.sum()).tolist()
 
 
 class RecyclingDrafter(SessionDrafter[RecyclingSession]):

@@ -20,12 +20,12 @@ def leading(row: Floats, count: int) -> tuple[NDArray[np.int64], NDArray[np.floa
 
     Fewer where the others are out of the question; none where the logits are not numbers.
     """
-    best = float(row.max())
-    if not np.isfinite(best):
-        return np.empty(0, dtype=np.int64), np.empty(0)
     ids = largest(row, count, _FAR)
-    ids = ids[np.lexsort((ids, -row[ids]))]
-    return ids, np.exp(row[ids].astype(np.float64) - best)
+    scores = row[ids].astype(np.float64)
+    order = np.lexsort((ids, -scores))
+    if not len(order) or not np.isfinite(scores[order[0]]):
+        return np.empty(0, dtype=np.int64), np.empty(0)
+    return ids[order], np.exp(scores[order] - scores[order[0]])
 
 
 def verified_rows(result: StepResult) -> Iterator[tuple[int, int]]:

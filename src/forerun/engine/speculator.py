@@ -2,8 +2,8 @@
 
     cheap drafts -> the controller's plan -> drafts of models where it wants them -> merge -> trim -> (the pass) -> learn
 
-A *method* is what can draft for a sequence: drafters that run no model, which are always asked since they cost next to
-nothing, and one that runs a model, asked where the controller expects it to be worth more than the draft at hand.
+A *method* is what can draft for a sequence: drafters that run no model, which are asked unless the controller found that not
+even that pays, and one that runs a model, asked where the controller expects it to be worth more than the draft at hand.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ class Speculator:
         self._info = info
         drafters = [drafter for method in methods.values() for drafter in (method.cheap, method.model)]
         self._guarded = {id(drafter): GuardedDrafter(drafter, info) for drafter in drafters if drafter is not None}
+        # Texts whose drafters without a model are left alone in this step; seconds that all took to learn from the last one.
+        self._resting: set[Sequence] = set()
+        self._learning = 0.0
         self.needs: Needs = union(drafter.needs for drafter in drafters if drafter is not None)
 
     def draft(self, turns: Several[Turn]) -> list[Draft]:
@@ -55,8 +58,9 @@ class Speculator:
         drafting = [index for index, most in enumerate(nodes) if most > 0]
         asked = [turns[index] for index in drafting]
         started = time.perf_counter()
+        self._resting = {turn.sequence for turn in asked if not self.controller.asks(turn.sequence)}
         candidates = self._cheap_drafts(asked, [nodes[index] for index in drafting])
-        seconds = time.perf_counter() - started
+        seconds = self._learning + time.perf_counter() - started
         plan = self.controller.plan(candidates)
         drafts, cost = self._model_drafts(asked, candidates, plan)
         for turn, draft in zip(asked, drafts, strict=True):
@@ -68,10 +72,14 @@ class Speculator:
 
     def learn(self, results: Several[StepResult]) -> None:
         """Let drafters and controller learn what a pass did. Called inside the pass, whose rows they look at."""
+        started = time.perf_counter()
         for result in results:
             assert isinstance(result.sequence, Sequence)
-            for drafter in self._of(result.sequence):
-                drafter.observe(result)
+            for role in _ROLES:
+                drafter = self._drafter(result.sequence, role)
+                if drafter is not None and not (role == "cheap" and result.sequence in self._resting):
+                    drafter.observe(result)
+        self._learning = time.perf_counter() - started
         self.controller.observe(results)
 
     def finish(self, sequence: Sequence) -> None:
@@ -121,7 +129,10 @@ class Speculator:
 
     def _cheap_drafts(self, turns: Several[Turn], nodes: Several[int]) -> list[Candidate]:
         """What drafters without a model propose, and what a model would have to read first."""
-        requests = [self._request(turn, "cheap", most) for turn, most in zip(turns, nodes, strict=True)]
+        requests = [
+            None if turn.sequence in self._resting else self._request(turn, "cheap", most)
+            for turn, most in zip(turns, nodes, strict=True)
+        ]
         drafts = self._propose(turns, "cheap", requests)
         return [
             Candidate(turn.sequence, draft, most, self._depth(turn.sequence), self._unread(turn.sequence))

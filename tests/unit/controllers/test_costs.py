@@ -43,6 +43,22 @@ def test_one_outlier_moves_little_and_a_slow_machine_moves_all() -> None:
     assert curve(8) > 2.0
 
 
+def test_the_first_passes_count_most() -> None:
+    """What was measured at load may have been measured on a busy machine."""
+    curve = CostCurve({1: 1.0, 8: 1.1})
+    for _ in range(8):
+        curve.observe(1, 0.6)
+        curve.observe(8, 1.0)
+    assert curve(8) / curve(1) > 1.4
+    before = curve(1)
+    for _ in range(30):
+        curve.observe(1, 0.6)
+    settled = curve(1)
+    curve.observe(1, 0.9)
+    assert before - settled < 0.15
+    assert curve(1) / settled < 1.05
+
+
 @pytest.mark.parametrize("bad", [{}, {0: 1.0}, {1: 0.0}, {1: float("nan")}])
 def test_refuses_nonsense(bad: dict[int, float]) -> None:
     with pytest.raises(ValueError, match="positive measurements"):

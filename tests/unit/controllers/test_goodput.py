@@ -111,15 +111,81 @@ def test_no_drafts_cost_nothing(count: int) -> None:
     assert trimmed(Goodput(CostCurve(FLAT)), live, [EMPTY] * count) == [EMPTY] * count
 
 
-def test_prompt_chunks_say_what_passes_cost_and_nothing_of_drafts() -> None:
+def test_passes_that_read_a_prompt_say_nothing_of_costs_and_their_texts_nothing_of_drafts() -> None:
     goodput, reading, writing = Goodput(CostCurve({1: 1.0, 64: 2.0})), text(written=0), text()
-    before = goodput.curve(32)
+    before = goodput.curve.as_dict()
     trimmed(goodput, [writing], [chain(0.9)], rows=33)
     chunk = StepResult(reading, (1,) * 32, decoded=False, seconds=Seconds(0.0, 9.0, 0.0))
     goodput.observe([chunk, StepResult(writing, (1,), tokens=(0,), seconds=Seconds(0.0, 9.0, 0.0))])
-    assert goodput.curve(32) > before
+    assert goodput.curve.as_dict() == before
     assert reading not in goodput._records
     goodput.observe([])
+
+
+def test_a_prompt_in_the_pass_makes_no_draft_worth_more() -> None:
+    """A row costs as much beside it, and the tokens of a long pass are not all that it is for."""
+    curve = CostCurve({1: 1.0, 64: 1.0 + 0.2 * 63})
+    for draft in (chain(*[0.9] * 12), chain(0.3, 0.3), chain(0.15)):
+        alone, beside = (trimmed(Goodput(curve), [text()], [draft], rows=rows) for rows in (1, 201))
+        assert alone == beside
+
+
+def lost(goodput: Goodput, one: Transcript, *, asking: float, prompt: int = 0) -> None:
+    """A step whose draft of four was wrong, in a pass as the curve says."""
+    [kept] = trimmed(goodput, [one], [chain(*[0.9] * 4)], DraftingCost(asking), 1 + prompt)
+    seconds = Seconds(asking, goodput.curve(1 + prompt + len(kept)), 0.0)
+    results = [StepResult(one, (1,), kept, (), (99,), seconds=seconds)]
+    if prompt:
+        results.append(StepResult(text(written=0), (1,) * prompt, decoded=False, seconds=seconds))
+    goodput.observe(results)
+
+
+def test_where_asking_costs_more_than_drafts_bring_drafters_are_left_alone() -> None:
+    for asking, share in ((0.2, 0.1), (0.001, 1.0)):
+        goodput, one, asked = Goodput(CostCurve({1: 1.0, 2: 3.0, 64: 99.0})), text(), 0
+        for _ in range(400):
+            asked += goodput.asks(one)
+            lost(goodput, one, asking=asking)
+        assert asked <= 400 * share
+        assert asked > 5
+
+
+def test_a_loss_is_a_loss_beside_a_prompt_too() -> None:
+    for prompt in (0, 300):
+        goodput, one = Goodput(CostCurve({1: 1.0, 64: 1.0 + 0.2 * 63})), text()
+        for _ in range(12):
+            lost(goodput, one, asking=0.0, prompt=prompt)
+        assert not goodput._records[one].gate.open
+
+
+def test_a_new_text_starts_as_the_others_of_its_memory_ended() -> None:
+    goodput = Goodput(CostCurve({1: 1.0, 64: 1.0 + 0.2 * 63}))
+    for _ in range(3):
+        one = text()
+        for _ in range(12):
+            lost(goodput, one, asking=0.1)
+        goodput.forget(one)
+    assert not goodput.asks(text())
+    assert goodput.asks(text(memory="of another key"))
+
+
+def plain_steps(right: float) -> int:
+    """Of 100 steps, on a machine whose plain steps are quicker than was measured; drafts of four are right so often."""
+    goodput, one, plain = Goodput(CostCurve({1: 1.0, 64: 1.0})), text(), 0
+    for index in range(100):
+        [kept] = trimmed(goodput, [one], [chain(*[0.5] * 4)])
+        accepted = len(kept) if (index * 0.618034) % 1.0 < right else 0
+        tokens = (*range(accepted), accepted if accepted else 99)
+        seconds = Seconds(0.0, 1.0 if len(kept) else 0.7, 0.0)
+        goodput.observe([StepResult(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
+        plain += not len(kept)
+    return plain
+
+
+def test_what_a_plain_step_costs_is_measured_now_and_then_while_little_is_gained() -> None:
+    """Or a curve that was measured on a busy machine would be believed for ever."""
+    assert plain_steps(0.1) > 3
+    assert plain_steps(1.0) == 0
 
 
 # A rule for which a seed's text depends on what is drafted.

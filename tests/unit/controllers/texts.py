@@ -13,11 +13,18 @@ from forerun.core.transcript import Transcript
 
 
 def text(
-    prompt: Sequence[int] = (1, 2), written: int = 1, *, keyed: bool = True, asked: int | None = None, **sampling: Any
+    prompt: Sequence[int] = (1, 2),
+    written: int = 1,
+    *,
+    keyed: bool = True,
+    asked: int | None = None,
+    memory: str = "",
+    **sampling: Any,
 ) -> Transcript:
     """One that has written so many tokens. asked: the nodes that its request wants."""
     chosen = Sampling(**{"max_tokens": None} | sampling)
-    one = Transcript(Request(prompt, chosen, speculation=Speculation(num_speculative_tokens=asked)), keyed=keyed)
+    request = Request(prompt, chosen, speculation=Speculation(num_speculative_tokens=asked), memory=memory)
+    one = Transcript(request, keyed=keyed)
     for _ in range(written):
         one.add(7)
     return one
@@ -39,7 +46,8 @@ def trimmed(
     cost: DraftingCost = DraftingCost(),
     rows: int | None = None,
 ) -> list[Draft]:
-    """What is verified of drafts of drafters that run no model."""
+    """What is verified of drafts of drafters that run no model, which say nothing where they are not asked."""
+    drafts = [draft if controller.asks(one) else EMPTY for one, draft in zip(texts, drafts, strict=True)]
     candidates = [candidate(one, draft) for one, draft in zip(texts, drafts, strict=True)]
     controller.plan(candidates)
     return controller.trim(candidates, drafts, len(texts) if rows is None else rows, cost)

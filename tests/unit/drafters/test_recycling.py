@@ -12,7 +12,7 @@ from forerun.core.draft import Draft
 from forerun.core.request import Request
 from forerun.core.step import StepResult
 from forerun.core.transcript import Transcript
-from forerun.drafters.recycling import Matrix, RecyclingDrafter, RecyclingSession
+from forerun.drafters.recycling import Matrix, RecyclingDrafter, RecyclingSession, Row, kind
 from forerun.errors import UsageError
 from forerun.testing import draft_of
 
@@ -72,20 +72,20 @@ def test_padding_is_not_proposed() -> None:
 
 def test_scores_learn_what_candidates_are_worth() -> None:
     drafter = RecyclingDrafter(20)
-    before = drafter.shared.ranks.score(0, 0.9)
+    before = drafter.shared.ranks.score(kind(0, 0.9))
     for _ in range(30):
-        drafter.shared.ranks.add(((1, 2), (0.9, 0.1)), 2)
-    assert drafter.shared.ranks.score(0, 0.9) < 0.3 * before
-    assert drafter.shared.ranks.score(1, 0.1) > 0.6
+        drafter.shared.ranks.add(Row.of([1, 2], [0.9, 0.1]), 2)
+    assert drafter.shared.ranks.score(kind(0, 0.9)) < 0.3 * before
+    assert drafter.shared.ranks.score(kind(1, 0.1)) > 0.6
 
 
 def test_what_was_committed_tells_how_good_the_matrix_was() -> None:
     """Before the new rows are put in: they know the answer."""
     drafter = RecyclingDrafter(20)
     drafter.shared.matrix.put(2, [5, 9], [0.9, 0.1])
-    before = [drafter.shared.ranks.score(0, 0.9), drafter.shared.ranks.score(1, 0.1)]
+    before = [drafter.shared.ranks.score(kind(0, 0.9)), drafter.shared.ranks.score(kind(1, 0.1))]
     observe(drafter.open(text(1, 2)), Draft(), (), 9, row(9, 7))
-    after = [drafter.shared.ranks.score(0, 0.9), drafter.shared.ranks.score(1, 0.1)]
+    after = [drafter.shared.ranks.score(kind(0, 0.9)), drafter.shared.ranks.score(kind(1, 0.1))]
     assert after[0] < before[0]
     assert after[1] > before[1]
 
@@ -106,12 +106,12 @@ def test_what_the_target_nearly_said_may_come_next() -> None:
 def test_how_often_a_runner_up_comes_next_is_learned() -> None:
     drafter = RecyclingDrafter(20)
     session = drafter.open(text(1, 2))
-    before = drafter.shared.runners_up.score(0, 0.7)
+    before = drafter.shared.runners_up.score(kind(0, 0.7))
     for _ in range(30):
         observe(session, Draft(), (), 9, row(9, 7))
         observe(session, Draft(), (), 7, row(7, 9))
-    assert drafter.shared.runners_up.score(0, 0.99) > 0.6
-    assert drafter.shared.runners_up.score(0, 0.7) == before
+    assert drafter.shared.runners_up.score(kind(0, 0.99)) > 0.6
+    assert drafter.shared.runners_up.score(kind(0, 0.7)) == before
 
 
 def test_a_step_without_rows_says_nothing() -> None:
@@ -142,7 +142,7 @@ def test_saved_is_loaded_and_small(tmp_path: Path) -> None:
     assert path.stat().st_size < 500_000
     again = Matrix.load(path, limit=10_000, vocabulary="toy")
     assert len(again) == 10_000
-    assert again.get(3) == ((4,), (0.5,))
+    assert again.get(3) == Row.of([4], [0.5])
     with pytest.raises(UsageError, match="of toy, not of other"):
         Matrix.load(path, vocabulary="other")
     assert len(Matrix.load(tmp_path / "none")) == 0

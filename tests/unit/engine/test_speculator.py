@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -64,7 +65,10 @@ class ToldSession(Session):
 
 
 class Wanting:
-    """A controller that wants `most` nodes, and `levels` of a model where `likes` says so. It notes all it is told."""
+    """A controller that wants `most` nodes, and `levels` of a model where `likes` says so. It notes all it is told.
+
+    rests: texts whose drafters without a model are left alone.
+    """
 
     name = "wanting"
 
@@ -77,10 +81,15 @@ class Wanting:
         self.trimmed: list[tuple[list[Candidate], list[Draft], int, DraftingCost]] = []
         self.observed: list[list[StepResult]] = []
         self.forgotten: list[Transcript] = []
+        self.rests: list[Transcript] = []
 
     def nodes(self, transcript: Transcript) -> int:
         self.calls.append("nodes")
         return self.most
+
+    def asks(self, transcript: Transcript) -> bool:
+        self.calls.append("asks")
+        return transcript not in self.rests
 
     def plan(self, candidates: Sequence[Candidate]) -> ModelPlan:
         self.calls.append("plan")
@@ -164,7 +173,39 @@ def test_a_step_asks_the_controller_each_thing_once() -> None:
     for request in requests(2, max_tokens=2):
         engine.add(request)
     engine.step()
-    assert controller.calls == ["nodes", "nodes", "plan", "trim", "observe"]
+    assert controller.calls == ["nodes", "nodes", "asks", "asks", "plan", "trim", "observe"]
+
+
+def test_who_rests_is_neither_asked_nor_told_and_its_model_goes_on() -> None:
+    cheap, model_, controller = Told("cheap", 1), Told("model", 2), Wanting(levels=2)
+    resting, other = sequence(), sequence()
+    controller.rests = [resting]
+    speculator = Speculator({"a": Method(cheap, model_)}, controller, model().info)
+    for _ in range(3):
+        drafts = speculator.draft([turn(resting), turn(other)])
+        speculator.learn([StepResult(resting, (3,), tokens=(4,)), StepResult(other, (3,), tokens=(4,))])
+    assert [draft.tokens for draft in drafts] == [(2,), (2, 1)]
+    assert [len(call) for call in cheap.calls] == [1, 1, 1]
+    assert (cheap.observed, model_.observed) == (3, 6)
+
+
+def test_what_learning_took_is_charged_to_the_next_step() -> None:
+    controller = Wanting()
+
+    class Slow(Told):
+        def open(self, transcript: Transcript) -> Session:
+            class Sleeping(Session):
+                def observe(self, result: StepResult) -> None:
+                    time.sleep(0.02)
+
+            return Sleeping(transcript)
+
+    one = sequence()
+    speculator = Speculator({"a": Method(Slow("slow", 1))}, controller, model().info)
+    speculator.draft([turn(one)])
+    speculator.learn([StepResult(one, (3,), tokens=(4,))])
+    speculator.draft([turn(one)])
+    assert [cost.seconds > 0.02 for _, _, _, cost in controller.trimmed] == [False, True]
 
 
 # How much.
