@@ -32,7 +32,7 @@ _CHOICES = {
 PARTS = {
     "draft": ("name", "needs", "open", "propose", "close"),
     "verifier": ("name", "exact", "keyed", "verify"),
-    "controller": ("name", "nodes", "plan", "trim", "observe", "forget"),
+    "controller": ("name", "nodes", "asks", "plan", "trim", "observe", "forget"),
 }
 # Whole numbers and the range of each.
 _NUMBERS = {

@@ -73,7 +73,7 @@ def test_an_argument_is_utf8_whatever_the_locale_says() -> None:
 
 
 def test_a_pipe_that_nobody_writes_to_or_closes_is_named() -> None:
-    command = [sys.executable, "-m", "forerun.cli", "generate", "the target ", "--backend", "toy", "--max-tokens", "3"]
+    command = [sys.executable, "-m", "forerun", "generate", "the target ", "--backend", "toy", "--max-tokens", "3"]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
         assert process.stdin is not None

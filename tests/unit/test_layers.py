@@ -29,6 +29,7 @@ LAYERS = (
     ("llm",),
     ("server", "bench", "tune", "train", "integrations", "testing"),
     ("cli",),
+    ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 

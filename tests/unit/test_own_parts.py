@@ -156,7 +156,7 @@ def test_a_controller(nodes: int) -> None:
     [
         ({"verifier": 3}, "verifier is 3; it must be a name, or an object with name, exact, keyed, verify"),
         ({"verifier": Counting}, "it must be a name, or an object with"),
-        ({"controller": Follower()}, "or an object with name, nodes, plan, trim, observe, forget"),
+        ({"controller": Follower()}, "or an object with name, nodes, asks, plan, trim, observe, forget"),
         ({"draft": 7}, "draft is 7; it must be a name, or an object with name, needs, open, propose, close"),
     ],
 )

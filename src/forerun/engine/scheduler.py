@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from forerun.core.model import Model
 from forerun.core.prefix_cache import PrefixCache, common_length
 from forerun.engine.sequence import Sequence
-from forerun.errors import BackendError
+from forerun.errors import BackendError, UsageError
 
 # Tokens that two prompts have in common from which it is worth waiting for the one to be read.
 _WORTH_WAITING = 64
@@ -62,6 +62,11 @@ class Scheduler:
         self._wants_hidden = wants_hidden
 
     def add(self, sequence: Sequence) -> None:
+        """Queue a sequence. Raises UsageError where its constraint follows another one at the time."""
+        if sequence.constraint is not None:
+            if any(one.constraint is sequence.constraint for one in (*self.live, *self.waiting)):
+                raise UsageError("a constraint follows one text at a time; give each text one of its own.")
+            sequence.constraint.restart(())
         self.waiting.append(sequence)
 
     def remove(self, sequence: Sequence) -> None:

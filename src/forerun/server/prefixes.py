@@ -61,6 +61,8 @@ def save(llm: LLM, path: Path, memory: str) -> dict[str, Any]:
     for number, prefix in enumerate(prefixes):
         arrays[f"tokens{number}"] = np.array(prefix.tokens, dtype=np.int32)
         arrays[f"stored{number}"] = prefix.stored
+    if path.exists() and not path.is_file():
+        raise ApiError(409, f"{path.stem} is no regular file; give another name.", code="not_a_file")
     try:
         with writing(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]

@@ -96,7 +96,10 @@ def choice(options: Sequence[str]) -> Grammar:
     """One of several strings. Raises UsageError."""
     if isinstance(options, str) or not all(isinstance(option, str) for option in options) or not options:
         raise UsageError(f"the choice is {quoted(options)}; it must be a list of strings, at least one.")
-    return Grammar(f"start: {' | '.join(literal(option) for option in dict.fromkeys(options))}", "choice")
+    # A terminal: as alternatives of a rule, thousands would each be followed on their own.
+    return Grammar(
+        f"start: CHOICE\nCHOICE: {' | '.join(literal(option) for option in dict.fromkeys(options))}", "choice"
+    )
 
 
 def grammar(text: str) -> Grammar:

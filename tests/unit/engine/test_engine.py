@@ -121,6 +121,17 @@ def test_a_constraint_is_kept_inside_a_draft_too(temperature: float) -> None:
     assert all(token % 2 == 0 for token in written[0][::3])
 
 
+def test_a_constraint_follows_one_text_after_the_other_and_never_two_at_once() -> None:
+    engine, constraint, written = engine_of(), EveryThird(), []
+    for request in requests(2):
+        sequence = engine.add(request, constraint=constraint)
+        with pytest.raises(UsageError, match="one text at a time"):
+            engine.add(request, constraint=constraint)
+        drain(engine)
+        written.append(sequence.output)
+    assert all(token % 2 == 0 for output in written for token in output[::3])
+
+
 def test_stop_token_inside_an_accepted_run_ends_the_text_there() -> None:
     [expected] = plain()
     stop = expected[9]

@@ -80,6 +80,19 @@ def test_clients_cannot_fill_the_disk_with_names(tmp_path: Path, monkeypatch: py
         assert client.post("/cache/save", json={"filename": "x3"}).status_code == 200
 
 
+def test_what_is_no_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
+    with toy(keep_prefixes=8) as llm, serving(llm) as client:
+        ask(client)
+        assert client.post("/cache/save", json={"filename": "x"}).status_code == 200
+        [path] = (tmp_path / "prefixes" / "shared").iterdir()
+        path.unlink()
+        path.mkdir()
+        status, error = client.refused("/cache/save", filename="x")
+        assert (status, error["code"]) == (409, "not_a_file")
+        assert path.is_dir()
+
+
 def _hostile() -> list[bytes]:
     """Files whose parts are as `save` names them, and what is in them is not."""
     shape = b"{'descr': '|u1', 'fortran_order': False, 'shape': (999999999999999,), }".ljust(117) + b"\n"
