@@ -12,8 +12,10 @@ import pytest
 
 pytest.importorskip("uvicorn")
 
+# Who starts the tests in the background may have them ignore Ctrl-C, which processes inherit.
 SCRIPT = """
-import time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from forerun.bench.hosting import hosted
 with hosted(["--model", "toy"], ["a-key"]) as server:
     print(server.pid, flush=True)
