@@ -29,6 +29,7 @@ class GrammarConstraint:
         self._size, self._grammar, self._words = vocabulary.size, grammar, vocabulary.llguidance()
         self._ends = end_ids(tokenizer, stop_ids)
         self._matcher = grammar.matcher(self._words)
+        self._fresh = True  # the matcher has read nothing
         # What was committed, and whether that has left the grammar or ended. `_ahead` is what the matcher has read after it.
         self._committed: list[int] = []
         self._over = False
@@ -64,6 +65,8 @@ class GrammarConstraint:
             self._over = not self._reads(token)
 
     def restart(self, tokens: Sequence[int]) -> None:
+        if self._fresh and not tokens:
+            return  # another matcher for a large grammar takes a while, and every text begins with this
         self._masks = {}
         self._ahead, self._committed = [], list(tokens)
         self._rebuild()
@@ -103,6 +106,7 @@ class GrammarConstraint:
         """Have the matcher read a token, if the grammar allows it."""
         if not 0 <= token < self._size:
             return False
+        self._fresh = False  # before it reads: an interrupt may leave nobody to say how far it came
         read = self._matcher.try_consume_tokens([token]) == 1
         self._check()
         return read
@@ -117,8 +121,10 @@ class GrammarConstraint:
 
     def _rebuild(self) -> None:
         """A matcher that has read what was committed."""
+        self._fresh = False
         self._matcher = self._grammar.matcher(self._words)
         self._over = any(self._matcher.try_consume_tokens([token]) != 1 for token in self._committed)
+        self._fresh = not self._committed
 
 
 def end_ids(tokenizer: Tokenizer, stop_ids: Collection[int]) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +19,16 @@ from forerun.tokenizers.tokenizer import Tokenizer
 
 pytest.importorskip("llguidance")
 
-from forerun.structured import AfterThinking, GrammarConstraint, TokenBudget, all_of, choice, json_object, regex
+from forerun.structured import (
+    AfterThinking,
+    Grammar,
+    GrammarConstraint,
+    TokenBudget,
+    all_of,
+    choice,
+    json_object,
+    regex,
+)
 from forerun.structured.constraint import end_ids
 
 
@@ -88,6 +98,26 @@ def test_a_choice_of_thousands(tokenizer: Tokenizer) -> None:
     path = ids(tokenizer, "option 4999")
     for place in range(len(path) + 1):
         assert allowed(constraint, path[:place]) == oracle.allowed(path[:place])
+
+
+def test_a_text_that_begins_reads_its_grammar_once(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large one takes a while, and where texts begin all others wait."""
+    made: list[Grammar] = []
+    matcher = Grammar.matcher
+
+    def counted(self: Grammar, words: Any) -> Any:
+        made.append(self)
+        return matcher(self, words)
+
+    monkeypatch.setattr(Grammar, "matcher", counted)
+    constraint, oracle = GrammarConstraint(tokenizer, choice(OPTIONS)), Choice(tokenizer, OPTIONS)
+    constraint.restart(())
+    assert len(made) == 1
+    for leave in (lambda token: constraint.commit(token), lambda token: constraint.allowed([token])):
+        leave(ids(tokenizer, "the")[0])
+        constraint.restart(())
+        assert allowed(constraint, ()) == oracle.allowed(())
+    assert len(made) == 3
 
 
 @pytest.mark.parametrize(
