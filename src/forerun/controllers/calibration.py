@@ -50,8 +50,7 @@ class Calibration:
         """Per node, the probability that it is accepted given that its parent is."""
         rates = []
         for node, depth in enumerate(draft.depths):
-            score = draft.score(node)
-            tallies = self._tallies.get((draft.source_of(node), _group(score)))
+            score, tallies = draft.score(node), self._tallies.get(_kind(draft, node))
             rate = score if tallies is None else tallies[min(depth, _DEEPEST)].rate(tallies[0].rate(score))
             rates.append(min(max(rate, 0.0), 1.0))
         return rates
@@ -80,12 +79,13 @@ class Calibration:
                     on_path.add(node)
 
     def _of(self, draft: Draft, node: int) -> list[Tally]:
-        kind = draft.source_of(node), _group(draft.score(node))
+        kind = _kind(draft, node)
         found = self._tallies.get(kind)
         if found is None:
             found = self._tallies[kind] = [Tally() for _ in range(1 + _DEEPEST)]
         return found
 
 
-def _group(score: float) -> int:
-    return min(_BINS - 1, max(0, int(score * _BINS)))
+def _kind(draft: Draft, node: int) -> tuple[str, int]:
+    """A node's source, and the group of its score."""
+    return draft.source_of(node), min(_BINS - 1, max(0, int(draft.score(node) * _BINS)))

@@ -46,6 +46,7 @@ def file_of(name: str, memory: str) -> Path:
 def save(llm: LLM, path: Path, memory: str) -> dict[str, Any]:
     """Write what is kept for a memory. Raises ApiError where this model's cannot be kept, or the disk refuses."""
     _check(llm)
+    _check_kind(path, "not_a_file")
     if not path.exists() and path.parent.is_dir() and sum(1 for _ in path.parent.glob("*.npz")) >= _MOST_FILES:
         raise ApiError(
             409, f"there are {_MOST_FILES} files of prefixes already; save over one of them.", code="too_many"
@@ -61,8 +62,6 @@ def save(llm: LLM, path: Path, memory: str) -> dict[str, Any]:
     for number, prefix in enumerate(prefixes):
         arrays[f"tokens{number}"] = np.array(prefix.tokens, dtype=np.int32)
         arrays[f"stored{number}"] = prefix.stored
-    if path.exists() and not path.is_file():
-        raise ApiError(409, f"{path.stem} is no regular file; give another name.", code="not_a_file")
     try:
         with writing(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -103,9 +102,13 @@ def _check(llm: LLM) -> None:
         raise ApiError(501, "this server keeps no prefixes; start it with --keep-prefixes.")
 
 
+def _check_kind(path: Path, code: str) -> None:
+    if path.exists() and not path.is_file():
+        raise ApiError(409, f"{path.stem} is no regular file; give another name.", code=code)
+
+
 def _read(path: Path, llm: LLM) -> list[Prefix]:
-    if path.exists() and not path.is_file():  # a pipe would keep whoever opens it for ever
-        raise ApiError(409, f"{path.stem} is no regular file; save anew.", code="damaged")
+    _check_kind(path, "damaged")  # a pipe would keep whoever opens it for ever
     try:
         with path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             head = json.loads(file["head"].tobytes().decode())

@@ -171,15 +171,7 @@ def test_a_new_text_starts_as_the_others_of_its_memory_ended() -> None:
 
 def plain_steps(right: float) -> int:
     """Of 100 steps, on a machine whose plain steps are quicker than was measured; drafts of four are right so often."""
-    goodput, one, plain = Goodput(CostCurve({1: 1.0, 64: 1.0})), text(), 0
-    for index in range(100):
-        [kept] = trimmed(goodput, [one], [chain(*[0.5] * 4)])
-        accepted = len(kept) if (index * 0.618034) % 1.0 < right else 0
-        tokens = (*range(accepted), accepted if accepted else 99)
-        seconds = Seconds(0.0, 1.0 if len(kept) else 0.7, 0.0)
-        goodput.observe([StepResult(one, (1,), kept, tuple(range(accepted)), tokens, seconds=seconds)])
-        plain += not len(kept)
-    return plain
+    return play(Goodput(CostCurve(FLAT)), right, 100, {1: 0.7, 2: 1.0}).count(0)
 
 
 def test_what_a_plain_step_costs_is_measured_now_and_then_while_little_is_gained() -> None:

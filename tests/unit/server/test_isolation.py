@@ -5,12 +5,14 @@ from __future__ import annotations
 import io
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from forerun.llm import LLM
 from forerun.server.tenants import Key
 from tests.serving import Client, serving, toy
 
@@ -80,17 +82,24 @@ def test_clients_cannot_fill_the_disk_with_names(tmp_path: Path, monkeypatch: py
         assert client.post("/cache/save", json={"filename": "x3"}).status_code == 200
 
 
-def test_what_is_no_file_is_not_written_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LLM, Client, Path]]:
+    """A server that has saved its prefixes as x, and the file."""
     monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
     with toy(keep_prefixes=8) as llm, serving(llm) as client:
         ask(client)
         assert client.post("/cache/save", json={"filename": "x"}).status_code == 200
         [path] = (tmp_path / "prefixes" / "shared").iterdir()
-        path.unlink()
-        path.mkdir()
-        status, error = client.refused("/cache/save", filename="x")
-        assert (status, error["code"]) == (409, "not_a_file")
-        assert path.is_dir()
+        yield llm, client, path
+
+
+def test_what_is_no_file_is_not_written_over(saved: tuple[LLM, Client, Path]) -> None:
+    _, client, path = saved
+    path.unlink()
+    path.mkdir()
+    status, error = client.refused("/cache/save", filename="x")
+    assert (status, error["code"]) == (409, "not_a_file")
+    assert path.is_dir()
 
 
 def _hostile() -> list[bytes]:
@@ -110,25 +119,21 @@ def _hostile() -> list[bytes]:
     return made
 
 
-def test_files_of_other_models_and_damaged_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FORERUN_HOME", str(tmp_path))
-    with toy(keep_prefixes=8) as llm, serving(llm) as client:
-        ask(client)
-        assert client.post("/cache/save", json={"filename": "x"}).status_code == 200
-        [path] = (tmp_path / "prefixes" / "shared").iterdir()
-        whole = path.read_bytes()
-        for damaged in (b"", b"PK\x03\x04", whole[: len(whole) // 2], *_hostile()):
-            path.write_bytes(damaged)
-            status, error = client.refused("/cache/load", filename="x")
-            assert (status, error["code"]) == (409, "damaged")
-        path.unlink()
-        os.mkfifo(path)
+def test_files_of_other_models_and_damaged_ones(saved: tuple[LLM, Client, Path]) -> None:
+    llm, client, path = saved
+    whole = path.read_bytes()
+    for damaged in (b"", b"PK\x03\x04", whole[: len(whole) // 2], *_hostile()):
+        path.write_bytes(damaged)
         status, error = client.refused("/cache/load", filename="x")
         assert (status, error["code"]) == (409, "damaged")
-        path.unlink()
-        path.write_bytes(whole)
-        object.__setattr__(llm.assembly, "fingerprint", "another")
-        status, error = client.refused("/cache/load", filename="x")
-        assert (status, error["code"]) == (409, "other_model")
+    path.unlink()
+    os.mkfifo(path)
+    status, error = client.refused("/cache/load", filename="x")
+    assert (status, error["code"]) == (409, "damaged")
+    path.unlink()
+    path.write_bytes(whole)
+    object.__setattr__(llm.assembly, "fingerprint", "another")
+    status, error = client.refused("/cache/load", filename="x")
+    assert (status, error["code"]) == (409, "other_model")
     with toy(keep_prefixes=0) as llm, serving(llm) as client:
         assert client.refused("/cache/save", filename="x")[0] == 501
